@@ -1,0 +1,75 @@
+#include "client/cli/app.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cli/commands.h"
+
+namespace kernd::cli {
+namespace {
+
+constexpr char kFooter[] =
+    "Tensor files: FILE.npy, FILE.safetensors (with one tensor), FILE.safetensors:TENSOR.\n"
+    "Exit codes: 0 well; 1 bad arguments or files; 2 no connection; 3 the call failed or was refused;\n"
+    "4 not SERVING, or not what --expect says.";
+
+CLI::Validator IsMetadata() {
+  return CLI::Validator(
+      [](const std::string& entry) {
+        const std::size_t equals = entry.find('=');
+        return equals == std::string::npos || equals == 0 ? "'" + entry + "' is not KEY=VALUE" : std::string();
+      },
+      "KEY=VALUE");
+}
+
+}  // namespace
+
+CLI::Validator IsDuration() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        absl::Duration duration;
+        const bool legal = absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration();
+        return legal ? std::string() : "'" + text + "' is not a time such as 30s, 1m30s or 250ms";
+      },
+      "TIME");
+}
+
+int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
+  Context context{out, err};
+  Action action;
+  CLI::App app("kernctl: matrix products and attention on a kernd daemon", "kernctl");
+  app.set_version_flag("--version", "kernctl " + std::string(client::Version()));
+  app.add_option("--endpoint", context.endpoint, "HOST:PORT or unix:/path of the daemon")
+      ->envname("KERND_ENDPOINT")
+      ->type_name("TARGET")
+      ->capture_default_str();
+  app.add_option("--timeout", context.timeout, "Of a call, retries included")->check(IsDuration())->capture_default_str();
+  app.add_option("--metadata", context.metadata, "Send this with each call; may be repeated")
+      ->check(IsMetadata())
+      ->allow_extra_args(false);
+  app.add_flag("--json", context.json, "Print JSON; errors too, on standard error");
+  app.require_subcommand(0, 1);  // 0: so that an unknown one is named in the error
+  app.fallthrough();
+  app.footer(kFooter);
+  AddMatmul(app, context, action);
+  AddAttention(app, context, action);
+  AddHealth(app, context, action);
+  AddGpuInfo(app, context, action);
+  AddKernels(app, context, action);
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(std::move(arguments));
+  } catch (const CLI::Success& done) {  // --help, --version
+    return app.exit(done, out, err);
+  } catch (const CLI::ParseError& error) {
+    err << "kernctl: " << error.what() << "; kernctl --help lists commands and options\n";
+    return kBadArguments;
+  }
+  if (!action) {
+    err << app.help();
+    return kBadArguments;
+  }
+  return action();
+}
+
+}  // namespace kernd::cli

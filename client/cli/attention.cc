@@ -1,0 +1,224 @@
+#include <memory>
+
+#include "client/cli/commands.h"
+#include "client/cli/files/tensor_file.h"
+#include "client/cli/operands.h"
+#include "client/cli/operation.h"
+#include "client/cli/report.h"
+#include "kernd/client/attention.h"
+
+namespace kernd::cli {
+namespace {
+
+struct Flags {
+  OperationFlags common;
+  std::string q, k, v, mask, bias;
+  std::string layout = "bhld", alignment;
+  bool causal = false, lse = false;
+  std::string lse_out;
+  std::optional<double> scale, softcap;
+  std::optional<std::int64_t> window_left, window_right;
+  std::vector<float> slopes, sinks, q_scale, k_scale, v_scale;
+  std::vector<std::int64_t> q_lengths, kv_lengths, q_offsets, kv_offsets;
+};
+
+client::AttentionLayout LayoutOf(const std::string& name) {
+  if (name == "blhd") return client::AttentionLayout::kBLHD;
+  if (name == "packed") return client::AttentionLayout::kPacked;
+  return client::AttentionLayout::kBHLD;
+}
+
+client::MaskAlignment AlignmentOf(const std::string& name) {
+  if (name == "top-left") return client::MaskAlignment::kTopLeft;
+  if (name == "bottom-right") return client::MaskAlignment::kBottomRight;
+  return client::MaskAlignment::kUnset;
+}
+
+// Sizes of --random.
+struct Sizes {
+  std::int64_t batch, q_heads, q_length, head_dim, kv_heads, kv_length, v_head_dim;
+};
+
+absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
+  const absl::Status wrong =
+      absl::InvalidArgumentError("--random " + text + ": must be BxHqxLqxD, with ,Hkv,Lkv,Dv after it where they differ");
+  const std::size_t comma = text.find(',');
+  const absl::StatusOr<std::vector<std::int64_t>> q = ParseDims(text.substr(0, comma), "x");
+  if (!q.ok() || q->size() != 4) return wrong;
+  Sizes sizes{(*q)[0], (*q)[1], (*q)[2], (*q)[3], (*q)[1], (*q)[2], (*q)[3]};
+  if (comma == std::string::npos) return sizes;
+  const absl::StatusOr<std::vector<std::int64_t>> kv = ParseDims(text.substr(comma + 1), ",x");
+  if (!kv.ok() || kv->size() > 3) return wrong;
+  sizes.kv_heads = (*kv)[0];
+  if (kv->size() > 1) sizes.kv_length = (*kv)[1];
+  if (kv->size() > 2) sizes.v_head_dim = (*kv)[2];
+  return sizes;
+}
+
+// Offsets of `batch` sequences of one length.
+std::vector<std::int64_t> EqualOffsets(std::int64_t batch, std::int64_t length) {
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t i = 0; i <= batch; ++i) offsets.push_back(i * length);
+  return offsets;
+}
+
+absl::Status SetRandom(const Flags& flags, Operands& operands, client::AttentionArgs& args) {
+  const absl::StatusOr<Sizes> parsed = ParseSizes(flags.common.random);
+  if (!parsed.ok()) return parsed.status();
+  const Sizes& s = *parsed;
+  const client::DataType dtype = DataTypeOf(flags.common.dtype);
+  const auto make = [&](std::int64_t heads, std::int64_t length,
+                        std::int64_t dim) -> absl::StatusOr<client::TensorView> {
+    std::vector<std::int64_t> shape = {s.batch, heads, length, dim};
+    if (args.layout == client::AttentionLayout::kBLHD) shape = {s.batch, length, heads, dim};
+    if (args.layout == client::AttentionLayout::kPacked) shape = {s.batch * length, heads, dim};
+    if (flags.common.plan) return client::TensorView{dtype, std::move(shape)};
+    return operands.Random(dtype, std::move(shape), flags.common.seed);
+  };
+  absl::StatusOr<client::TensorView> q = make(s.q_heads, s.q_length, s.head_dim);
+  if (!q.ok()) return q.status();
+  absl::StatusOr<client::TensorView> k = make(s.kv_heads, s.kv_length, s.head_dim);
+  if (!k.ok()) return k.status();
+  absl::StatusOr<client::TensorView> v = make(s.kv_heads, s.kv_length, s.v_head_dim);
+  if (!v.ok()) return v.status();
+  args.q = *std::move(q);
+  args.k = *std::move(k);
+  args.v = *std::move(v);
+  if (args.layout == client::AttentionLayout::kPacked) {
+    if (args.q_offsets.empty()) args.q_offsets = EqualOffsets(s.batch, s.q_length);
+    if (args.kv_offsets.empty()) args.kv_offsets = EqualOffsets(s.batch, s.kv_length);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetFiles(const Flags& flags, Operands& operands, client::AttentionArgs& args) {
+  if (flags.q.empty() || flags.k.empty() || flags.v.empty()) {
+    return absl::InvalidArgumentError("attention needs --q, --k and --v, or --random BxHqxLqxD");
+  }
+  for (const auto& [file, view] : {std::pair(&flags.q, &args.q), {&flags.k, &args.k}, {&flags.v, &args.v}}) {
+    absl::StatusOr<client::TensorView> operand = operands.FromFile(*file);
+    if (!operand.ok()) return operand.status();
+    *view = *std::move(operand);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<client::AttentionArgs> ArgsOf(const Flags& flags, Operands& operands) {
+  client::AttentionArgs args;
+  args.layout = LayoutOf(flags.layout);
+  args.q_lengths = flags.q_lengths;
+  args.kv_lengths = flags.kv_lengths;
+  args.q_offsets = flags.q_offsets;
+  args.kv_offsets = flags.kv_offsets;
+  absl::Status set = flags.common.random.empty() ? SetFiles(flags, operands, args) : SetRandom(flags, operands, args);
+  if (!set.ok()) return set;
+  absl::StatusOr<std::optional<client::TensorView>> mask = OptionalFile(flags.mask, operands);
+  if (!mask.ok()) return mask.status();
+  absl::StatusOr<std::optional<client::TensorView>> bias = OptionalFile(flags.bias, operands);
+  if (!bias.ok()) return bias.status();
+  absl::StatusOr<client::KernelChoice> kernel = KernelChoiceOf(flags.common);
+  if (!kernel.ok()) return kernel.status();
+  args.mask = *std::move(mask);
+  args.bias = *std::move(bias);
+  args.kernel = *std::move(kernel);
+  args.scale = flags.scale;
+  args.causal = flags.causal;
+  args.alignment = AlignmentOf(flags.alignment);
+  args.window_left = flags.window_left;
+  args.window_right = flags.window_right;
+  args.softcap = flags.softcap;
+  args.alibi_slopes = flags.slopes;
+  args.sinks = flags.sinks;
+  args.q_scale = flags.q_scale;
+  args.k_scale = flags.k_scale;
+  args.v_scale = flags.v_scale;
+  args.numerics = NumericsOf(flags.common);
+  args.o_dtype = DataTypeOf(flags.common.result_dtype);
+  args.want_lse = flags.lse || !flags.lse_out.empty();
+  return args;
+}
+
+absl::Status WriteResults(const Flags& flags, const client::AttentionReply& reply) {
+  if (!flags.common.out.empty()) {
+    const absl::Status written = WriteTensor(flags.common.out, "o", reply.o.view());
+    if (!written.ok()) return written;
+  }
+  return flags.lse_out.empty() ? absl::OkStatus() : WriteTensor(flags.lse_out, "lse", reply.lse.view());
+}
+
+int RunAttention(const Context& context, const Flags& flags) {
+  Operands operands;
+  const absl::StatusOr<client::AttentionArgs> args = ArgsOf(flags, operands);
+  if (!args.ok()) return context.BadArguments(args.status());
+  const absl::StatusOr<client::Client> client = context.Connect();
+  if (!client.ok()) return context.BadArguments(client.status());
+  const client::CallOptions options = CallOptionsOf(context, flags.common);
+  const std::vector<NamedShape> shapes = {
+      {"q", args->q.dtype, args->q.shape}, {"k", args->k.dtype, args->k.shape}, {"v", args->v.dtype, args->v.shape}};
+  if (flags.common.plan) {
+    const absl::StatusOr<client::PlanReply> plan = client->Plan(*args, options);
+    if (!plan.ok()) return context.CallFailed(plan.status());
+    PrintPlan(context, "attention", shapes, *plan);
+    return kOk;
+  }
+
+  const absl::Time start = absl::Now();
+  const absl::StatusOr<client::AttentionReply> reply = client->Attention(*args, options);
+  const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+  if (!reply.ok()) return context.CallFailed(reply.status());
+  CallReport report{"attention", shapes, {{"o", reply->o.dtype(), reply->o.shape()}}, reply->kernel, reply->timing,
+                    reply->memory, client_us, std::nullopt};
+  if (args->want_lse) report.results.push_back({"lse", reply->lse.dtype(), reply->lse.shape()});
+  const absl::Status written = WriteResults(flags, *reply);
+  if (!written.ok()) return context.BadArguments(written);
+  if (!flags.common.expect.empty()) {
+    absl::StatusOr<Expectation> expectation = Compare(flags.common, args->q.dtype, reply->o);
+    if (!expectation.ok()) return context.BadArguments(expectation.status());
+    report.expectation = *std::move(expectation);
+  }
+  PrintCall(context, report);
+  return report.expectation && !report.expectation->comparison.ok() ? kWrong : kOk;
+}
+
+template <typename T>
+void AddList(CLI::App& command, const char* name, std::vector<T>& values, const char* description) {
+  command.add_option(name, values, description)->delimiter(',')->type_name("X,X,...");
+}
+
+}  // namespace
+
+void AddAttention(CLI::App& app, const Context& context, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("attention", "O = softmax(QK^T) V");
+  command->add_option("--q", flags->q, "Q [B, Hq, Lq, D]")->type_name("FILE");
+  command->add_option("--k", flags->k, "K [B, Hkv, Lkv, D]")->type_name("FILE");
+  command->add_option("--v", flags->v, "V [B, Hkv, Lkv, Dv]")->type_name("FILE");
+  command->add_option("--layout", flags->layout, "Order of the dimensions; packed: [total, H, D] with offsets")
+      ->check(CLI::IsMember({"bhld", "blhd", "packed"}))
+      ->capture_default_str();
+  command->add_option("--scale", flags->scale, "Factor of QK^T; default: 1/sqrt(D)");
+  command->add_flag("--causal", flags->causal, "Row i sees no key after its own position");
+  command->add_option("--alignment", flags->alignment, "Where the diagonal lies when Lq is not Lkv")
+      ->check(CLI::IsMember({"top-left", "bottom-right"}));
+  command->add_option("--window-left", flags->window_left, "Keys seen before the diagonal; default: all");
+  command->add_option("--window-right", flags->window_right, "Keys seen after the diagonal; default: all");
+  command->add_option("--softcap", flags->softcap, "c of c * tanh(x / c)");
+  command->add_option("--mask", flags->mask, "BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]")->type_name("FILE");
+  command->add_option("--bias", flags->bias, "Added to the logits, [1|B, 1|Hq, 1|Lq, Lkv]")->type_name("FILE");
+  AddList(*command, "--slopes", flags->slopes, "ALiBi slopes [Hq]");
+  AddList(*command, "--sinks", flags->sinks, "Sink logits [Hq]");
+  AddList(*command, "--q-lengths", flags->q_lengths, "Rows of each sequence [B]");
+  AddList(*command, "--kv-lengths", flags->kv_lengths, "Keys of each sequence [B]");
+  AddList(*command, "--q-offsets", flags->q_offsets, "packed: where each sequence begins in Q, and the total [B + 1]");
+  AddList(*command, "--kv-offsets", flags->kv_offsets, "packed: where each sequence begins in K and V [B + 1]");
+  AddList(*command, "--q-scale", flags->q_scale, "Scales of an 8-bit Q: one, [Hkv] or [B * Hkv]");
+  AddList(*command, "--k-scale", flags->k_scale, "Scales of an 8-bit K");
+  AddList(*command, "--v-scale", flags->v_scale, "Scales of an 8-bit V");
+  command->add_flag("--lse", flags->lse, "Ask for the log-sum-exp too");
+  command->add_option("--lse-out", flags->lse_out, "Write the log-sum-exp to this file")->type_name("FILE");
+  AddOperationFlags(*command, "BxHqxLqxD[,Hkv[,Lkv[,Dv]]]", flags->common);
+  command->callback(
+      [&context, &action, flags] { action = [&context, flags] { return RunAttention(context, *flags); }; });
+}
+
+}  // namespace kernd::cli

@@ -1,0 +1,18 @@
+// The commands of kernctl. Each function adds one to `app` and, once it was chosen and its options parsed, sets `action`.
+#pragma once
+
+#include "CLI/CLI.hpp"
+#include "client/cli/context.h"
+
+namespace kernd::cli {
+
+void AddMatmul(CLI::App& app, const Context& context, Action& action);
+void AddAttention(CLI::App& app, const Context& context, Action& action);
+void AddHealth(CLI::App& app, const Context& context, Action& action);
+void AddGpuInfo(CLI::App& app, const Context& context, Action& action);
+void AddKernels(CLI::App& app, const Context& context, Action& action);
+
+// Accepts "30s", "1m30s", "250ms": positive.
+CLI::Validator IsDuration();
+
+}  // namespace kernd::cli

@@ -1,0 +1,86 @@
+#include "client/cli/context.h"
+
+#include "nlohmann/json.hpp"
+
+namespace kernd::cli {
+namespace {
+
+// What a person might do next, or nothing.
+std::string Hint(const absl::Status& status, const client::ErrorDetails& details) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return "kernctl health --wait 30s waits until the daemon is ready";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "--timeout 5m gives it more time";
+    case absl::StatusCode::kResourceExhausted:
+      return details.reason == client::reason::kTooLarge ? "it can never fit there: split the problem"
+                                                         : "the daemon is full now: try again later";
+    case absl::StatusCode::kUnimplemented:
+      return "kernctl gpu-info and kernctl kernels show what this daemon offers";
+    default:
+      return "";
+  }
+}
+
+// gRPC wraps the system's word in its own: "failed to connect to all addresses; last error: ...: Connection refused".
+std::string LastPart(const std::string& message) {
+  const std::size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+}  // namespace
+
+absl::StatusOr<client::Client> Context::Connect() const {
+  client::ClientOptions options;
+  options.endpoint = endpoint;
+  options.timeout = Timeout();
+  return client::Client::Connect(options);
+}
+
+absl::Duration Context::Timeout() const {
+  absl::Duration duration = absl::ZeroDuration();
+  absl::ParseDuration(timeout, &duration);
+  return duration;
+}
+
+client::CallOptions Context::CallOptions() const {
+  client::CallOptions options;
+  for (const std::string& entry : metadata) {
+    const std::size_t equals = entry.find('=');
+    options.metadata[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return options;
+}
+
+int Context::BadArguments(const absl::Status& status) const {
+  err << "kernctl: " << std::string(status.message()) << '\n';
+  return kBadArguments;
+}
+
+int Context::CallFailed(const absl::Status& status) const {
+  const client::ErrorDetails details = client::DetailsOf(status);
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string message(status.message());
+  const bool not_connected = details.reason == client::reason::kNotConnected;
+  const std::string hint = Hint(status, details);
+  if (json) {
+    nlohmann::json error = {{"code", code}, {"message", message}};
+    if (!details.reason.empty()) error["reason"] = details.reason;
+    if (!details.field.empty()) error["field"] = details.field;
+    if (details.retry_after) error["retry_after_s"] = absl::ToDoubleSeconds(*details.retry_after);
+    if (!details.metadata.empty()) error["metadata"] = details.metadata;
+    err << nlohmann::json{{"error", error}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  } else if (not_connected) {
+    err << "kernctl: no kernd at " << endpoint << " (" << LastPart(message) << ")\n";
+  } else {
+    err << "kernctl: " << code << ": " << message << '\n';
+    if (!details.field.empty()) err << "  field        " << details.field << '\n';
+    if (!details.reason.empty()) err << "  reason       " << details.reason << '\n';
+    if (details.retry_after) err << "  retry after  " << absl::FormatDuration(*details.retry_after) << '\n';
+    for (const auto& [key, value] : details.metadata) err << "  " << key << " = " << value << '\n';
+    if (!hint.empty()) err << "  hint: " << hint << '\n';
+  }
+  return not_connected ? kNotConnected : kCallFailed;
+}
+
+}  // namespace kernd::cli

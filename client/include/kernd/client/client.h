@@ -1,0 +1,65 @@
+// The client of kernd: matmul and attention on a daemon, from any thread.
+//
+//   auto client = kernd::client::Client::Connect({.endpoint = "127.0.0.1:50051"});
+//   auto reply = client->Matmul({.a = View(a, {m, k}), .b = View(b, {k, n})});
+//   if (!reply.ok()) { ... DetailsOf(reply.status()).reason ... }
+//   std::span<const float> d = reply->d.values<float>();
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernd/client/attention.h"
+#include "kernd/client/device.h"
+#include "kernd/client/error.h"
+#include "kernd/client/matmul.h"
+#include "kernd/client/options.h"
+#include "kernd/client/result.h"
+
+namespace kernd::client {
+
+// Thread-safe, but for moving. Calls block. Operands stay in the caller's memory and must stay there unchanged until the
+// call has returned, whatever it returned; replies own their data.
+//
+// Errors of every call, with ErrorDetails:
+//   INVALID_ARGUMENT     a rule is broken: field, value and rule are in the message; also found before sending
+//   UNIMPLEMENTED        legal, but the daemon does not offer it
+//   RESOURCE_EXHAUSTED   TOO_LARGE: can never fit (2 GiB is the most for a message); other reasons: not now
+//   UNAVAILABLE          NOT_CONNECTED, or the daemon is starting or draining; came back after the retries
+//   DEADLINE_EXCEEDED    the call's timeout has passed, retries included
+//   CANCELLED            CallOptions.stop
+//   INTERNAL             a kernel failed, or BAD_REPLY
+class Client {
+ public:
+  // Does not wait for the daemon: the first call does. INVALID_ARGUMENT names the option that is wrong.
+  static absl::StatusOr<Client> Connect(const ClientOptions& options);
+
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  absl::StatusOr<MatmulReply> Matmul(const MatmulArgs& args, const CallOptions& options = {}) const;
+  absl::StatusOr<AttentionReply> Attention(const AttentionArgs& args, const CallOptions& options = {}) const;
+
+  // What the call would run and cost. Reads no data: views without bytes will do.
+  absl::StatusOr<PlanReply> Plan(const MatmulArgs& args, const CallOptions& options = {}) const;
+  absl::StatusOr<PlanReply> Plan(const AttentionArgs& args, const CallOptions& options = {}) const;
+
+  absl::StatusOr<Capabilities> GetCapabilities(const CallOptions& options = {}) const;
+  absl::StatusOr<std::vector<KernelInfo>> ListKernels(const CallOptions& options = {}) const;
+
+  // Of a service by its full name; "": of the daemon as a whole. NOT_FOUND for an unknown one.
+  absl::StatusOr<HealthStatus> Health(std::string_view service = {}, const CallOptions& options = {}) const;
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Version of the library, "0.1.0".
+std::string_view Version();
+
+}  // namespace kernd::client

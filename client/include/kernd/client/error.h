@@ -1,0 +1,32 @@
+// Errors are absl::Status; what a program may want to read of one beside code and message is here.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace kernd::client {
+
+// Reasons that the client gives itself; the daemon's own are in proto/README.md.
+namespace reason {
+inline constexpr std::string_view kNotConnected = "NOT_CONNECTED";  // no connection to the daemon
+inline constexpr std::string_view kInvalidField = "INVALID_FIELD";  // refused before it was sent
+inline constexpr std::string_view kTooLarge = "TOO_LARGE";          // no message may be as large
+inline constexpr std::string_view kBadReply = "BAD_REPLY";          // not what a daemon of this version sends
+}  // namespace reason
+
+struct ErrorDetails {
+  std::string reason;                          // machine-readable, or empty
+  std::string field;                           // path in the request, "attention.q.shape", or empty
+  std::optional<absl::Duration> retry_after;   // set: the same call may succeed after this long
+  std::map<std::string, std::string> metadata; // for example needed_bytes, limit_bytes
+};
+
+// What the daemon, or the client, said of a failed call. All empty for OK and for statuses from elsewhere.
+ErrorDetails DetailsOf(const absl::Status& status);
+
+}  // namespace kernd::client

@@ -1,0 +1,179 @@
+#include "client/src/decode.h"
+
+#include <string>
+#include <utility>
+
+#include "client/src/payload.h"
+#include "client/src/status.h"
+#include "grpc/health/v1/health.pb.h"
+#include "kernd/v1/compute.pb.h"
+#include "kernd/v1/device.pb.h"
+
+namespace kernd::client {
+namespace {
+
+static_assert(static_cast<int>(Tier::kCpu) == v1::DeviceInfo::TIER_CPU);
+constexpr TensorFields kMatmulTensors = {v1::MatmulReply::kDFieldNumber, v1::MatmulReply::kDFieldNumber};
+constexpr TensorFields kAttentionTensors = {v1::AttentionReply::kLseFieldNumber, v1::AttentionReply::kOFieldNumber};
+static_assert(kAttentionTensors.first + 1 == kAttentionTensors.last);
+
+template <typename Message>
+absl::Status Parse(const std::string& bytes, Message* message) {
+  if (message->ParseFromString(bytes)) return absl::OkStatus();
+  return BadReply("no " + message->GetTypeName());
+}
+
+template <typename Message>
+absl::Status Parse(grpc::ByteBuffer buffer, Message* message) {
+  absl::StatusOr<ParsedReply> parsed = PartReply(std::move(buffer), TensorFields());
+  KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
+  return Parse(parsed->rest, message);
+}
+
+std::vector<std::int64_t> ShapeOf(const v1::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+
+DataType TypeOf(int wire) {
+  const auto type = static_cast<DataType>(wire);
+  return wire > 0 && wire < 256 && ElementBytes(type) > 0 ? type : DataType::kUnspecified;
+}
+
+// The tensor of the reply's field `field`.
+absl::Status Take(const v1::Tensor& head, int field, const char* name, ParsedReply& parsed, Tensor* out) {
+  Payload payload = std::move(parsed.tensors[field]);
+  absl::StatusOr<Tensor> tensor =
+      Tensor::Adopt(TypeOf(head.dtype()), ShapeOf(head), std::move(payload.data), payload.size);
+  if (!tensor.ok()) return BadReply(std::string(name) + ": " + std::string(tensor.status().message()));
+  *out = *std::move(tensor);
+  return absl::OkStatus();
+}
+
+Timing TimingOf(const v1::Timing& t) {
+  return {t.total_us(), t.headers_us(), t.decode_us(), t.validate_us(), t.admit_us(), t.queue_us(),
+          t.stage_in_us(), t.h2d_us(), t.kernel_us(), t.d2h_us(), t.encode_us()};
+}
+
+Memory MemoryOf(const v1::Memory& m) {
+  return {m.peak_bytes(), m.input_bytes(), m.output_bytes(), m.workspace_bytes(), m.pinned_bytes(), m.naive_bytes()};
+}
+
+Tile TileOf(const v1::Tile& tile) { return {tile.m(), tile.n(), tile.k()}; }
+
+KernelUsed KernelOf(const v1::KernelUsed& k) {
+  KernelUsed kernel{k.name(), std::nullopt, k.device(), k.numerics(), k.reason()};
+  if (k.has_tile()) kernel.tile = TileOf(k.tile());
+  return kernel;
+}
+
+std::vector<std::string> Strings(const google::protobuf::RepeatedPtrField<std::string>& field) {
+  return {field.begin(), field.end()};
+}
+
+DeviceInfo DeviceOf(const v1::DeviceInfo& d) {
+  DeviceInfo device;
+  device.uuid = d.uuid();
+  device.name = d.name();
+  device.tier = v1::DeviceInfo::Tier_IsValid(d.tier()) ? static_cast<Tier>(d.tier()) : Tier::kUnspecified;
+  device.compute_capability = d.compute_capability();
+  device.processors = d.processors();
+  device.memory_total_bytes = d.memory_total_bytes();
+  device.memory_limit_bytes = d.memory_limit_bytes();
+  device.memory_reserved_bytes = d.memory_reserved_bytes();
+  device.hardware_has = Strings(d.hardware_has());
+  device.build_has = Strings(d.build_has());
+  device.kernels_use = Strings(d.kernels_use());
+  device.pci_bus_id = d.pci_bus_id();
+  device.shared_memory_per_block_bytes = d.shared_memory_per_block_bytes();
+  device.l2_bytes = d.l2_bytes();
+  device.driver = d.driver();
+  device.runtime = d.runtime();
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer) {
+  absl::StatusOr<ParsedReply> parsed = PartReply(std::move(buffer), kMatmulTensors);
+  KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
+  v1::MatmulReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(parsed->rest, &message));
+  MatmulReply reply{Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()), KernelOf(message.kernel())};
+  KERND_CLIENT_RETURN_IF_ERROR(Take(message.d(), v1::MatmulReply::kDFieldNumber, "d", *parsed, &reply.d));
+  return reply;
+}
+
+absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer) {
+  absl::StatusOr<ParsedReply> parsed = PartReply(std::move(buffer), kAttentionTensors);
+  KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
+  v1::AttentionReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(parsed->rest, &message));
+  AttentionReply reply{Tensor(), Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()),
+                       KernelOf(message.kernel())};
+  KERND_CLIENT_RETURN_IF_ERROR(Take(message.o(), v1::AttentionReply::kOFieldNumber, "o", *parsed, &reply.o));
+  if (message.has_lse()) {
+    KERND_CLIENT_RETURN_IF_ERROR(Take(message.lse(), v1::AttentionReply::kLseFieldNumber, "lse", *parsed, &reply.lse));
+  }
+  return reply;
+}
+
+absl::StatusOr<PlanReply> DecodePlan(grpc::ByteBuffer buffer) {
+  v1::PlanReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  if (message.steps_size() != 1) return BadReply(std::to_string(message.steps_size()) + " steps for a plan of one");
+  const v1::PlanReply::Step& step = message.steps(0);
+  PlanReply reply{KernelOf(step.kernel()), {}, MemoryOf(step.memory())};
+  for (const v1::Tensor& result : step.results()) reply.results.push_back({TypeOf(result.dtype()), ShapeOf(result)});
+  return reply;
+}
+
+absl::StatusOr<Capabilities> DecodeCapabilities(grpc::ByteBuffer buffer) {
+  v1::GetCapabilitiesReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  Capabilities reply;
+  reply.version = message.version();
+  reply.revision = message.revision();
+  reply.compiler = message.compiler();
+  reply.cuda_toolkit = message.cuda_toolkit();
+  reply.backend = message.backend();
+  reply.server_epoch = message.server_epoch();
+  for (const v1::DeviceInfo& device : message.devices()) reply.devices.push_back(DeviceOf(device));
+  for (const v1::OperationSupport& row : message.operations()) {
+    reply.operations.push_back({row.operation(), TypeOf(row.dtype()), row.supported(), row.reason()});
+  }
+  reply.max_message_bytes = message.limits().max_message_bytes();
+  reply.max_queued_calls = message.limits().max_queued_calls();
+  reply.memory_limit_bytes = message.limits().memory_limit_bytes();
+  reply.not_used = Strings(message.not_used());
+  return reply;
+}
+
+absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(grpc::ByteBuffer buffer) {
+  v1::ListKernelsReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  std::vector<KernelInfo> kernels;
+  for (const v1::Kernel& k : message.kernels()) {
+    KernelInfo& kernel = kernels.emplace_back();
+    kernel.name = k.name();
+    kernel.operation = k.operation();
+    for (const int dtype : k.dtypes()) kernel.dtypes.push_back(TypeOf(dtype));
+    if (k.has_tile()) kernel.tile = TileOf(k.tile());
+    kernel.device = k.device();
+    kernel.method = k.method();
+    kernel.limits = k.limits();
+  }
+  return kernels;
+}
+
+absl::StatusOr<HealthStatus> DecodeHealth(grpc::ByteBuffer buffer) {
+  grpc::health::v1::HealthCheckResponse message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  switch (message.status()) {
+    case grpc::health::v1::HealthCheckResponse::SERVING:
+      return HealthStatus::kServing;
+    case grpc::health::v1::HealthCheckResponse::NOT_SERVING:
+      return HealthStatus::kNotServing;
+    default:
+      return HealthStatus::kUnknown;
+  }
+}
+
+}  // namespace kernd::client

@@ -1,0 +1,44 @@
+// One unary call from start to end: channels, deadline, retries, errors. The rest of the client only translates.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/src/pieces.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "kernd/client/options.h"
+
+namespace kernd::client {
+
+// OK, or INVALID_ARGUMENT with the option's name.
+absl::Status ValidateOptions(const ClientOptions& options);
+
+// Thread-safe.
+class Transport {
+ public:
+  // `options` are valid.
+  explicit Transport(ClientOptions options);
+
+  // Sends `request` to `method` ("/package.Service/Method") until it succeeds, fails for good, or its time is over, and
+  // returns the reply's bytes. When it returns, nothing holds the memory that `request` borrows.
+  absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method, const Pieces& request,
+                                        const CallOptions& options) const;
+
+ private:
+  struct Attempt;
+
+  Attempt Try(const std::string& method, const Pieces& request, const CallOptions& options, absl::Time deadline) const;
+
+  const ClientOptions options_;
+  // Whether gRPC may hold the caller's memory. It does so until its connection has taken every byte or is gone, whatever
+  // became of the call. stall_timeout ends a TCP connection whose peer has stopped reading; nothing ends a unix one.
+  const bool lend_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;  // constant after construction
+  mutable std::atomic<std::size_t> turn_{0};
+};
+
+}  // namespace kernd::client

@@ -1,0 +1,74 @@
+// Everything that an operator can set, as values. How each is spelled, and where it may come from: options.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/config/machine_limits.h"
+#include "server/config/units.h"
+
+namespace kernd::config {
+
+// gRPC carries a message's length in a 32-bit int, and the frame around the largest message needs room as well.
+inline constexpr std::int64_t kMaxMessageBytes = (std::int64_t{1} << 31) - 65536;
+
+struct ListenOptions {
+  std::vector<Address> grpc = {{.host = "127.0.0.1", .port = 50051}};
+  std::optional<Address> http = Address{.host = "127.0.0.1", .port = 9464};  // none: no HTTP server
+  std::string port_file;  // where to write the addresses bound; empty: nowhere
+};
+
+// Refused beyond these. In bytes, or calls.
+struct LimitOptions {
+  std::int64_t memory_bytes = 0;       // of the backend's tensors; DefaultOptions: half of the memory
+  std::int64_t body_budget_bytes = 0;  // of request bodies in flight; DefaultOptions: a quarter of the memory
+  std::int64_t default_body_bytes = std::int64_t{64} << 20;  // reserved for a call that does not declare its size
+  std::int64_t max_message_bytes = std::int64_t{1} << 30;    // of one request or reply
+  int max_queued_calls = 256;
+  int max_concurrent_streams = 256;  // of one connection
+};
+
+// InfiniteDuration where it says off.
+struct LifecycleOptions {
+  absl::Duration drain_delay = absl::ZeroDuration();  // serves on after SIGTERM, no longer ready
+  absl::Duration drain_timeout = absl::Seconds(30);   // then waits this long for the calls in flight
+  absl::Duration send_stall = absl::Seconds(30);      // a client that reads nothing of its reply for so long is cut off
+  absl::Duration handshake_timeout = absl::Seconds(10);
+  absl::Duration keepalive_time = absl::Seconds(60);  // may be off
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  absl::Duration max_connection_age = absl::InfiniteDuration();  // off
+};
+
+enum class BackendChoice { kAuto, kCuda, kCpu };
+
+struct ComputeOptions {
+  BackendChoice backend = BackendChoice::kAuto;
+  int cpu_threads = 0;  // never 0 after DefaultOptions
+  int io_threads = 0;   // never 0 after DefaultOptions
+};
+
+struct LoggingOptions {
+  std::string level = "info";  // debug, info, warning or error
+  bool json = false;
+  bool calls = true;  // one line a call
+};
+
+struct ServerOptions {
+  ListenOptions listen;
+  LimitOptions limits;
+  LifecycleOptions lifecycle;
+  ComputeOptions compute;
+  LoggingOptions logging;
+};
+
+// The defaults on a machine that allows `machine`: what a start without flags, variables or file runs with.
+ServerOptions DefaultOptions(const MachineLimits& machine);
+
+// INVALID_ARGUMENT "--flag is VALUE: RULE" for the first rule that is broken.
+absl::Status Validate(const ServerOptions& options);
+
+}  // namespace kernd::config

@@ -1,0 +1,71 @@
+// The seam between the service and a kind of device. The CPU and, where a toolkit is, CUDA stand behind it.
+//
+// A backend does two things. As a planner it turns a step into an exact plan, without side effects. As an executor it
+// runs batches of admitted calls: the engine's workers hand it one batch each, it may return before the work is done,
+// and it finishes every call exactly once, from any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/core/call.h"
+#include "server/core/program.h"
+
+namespace kernd::core {
+
+struct DeviceDescription {
+  enum class Tier { kUnsupported, kBasic, kFull, kAdvanced, kCpu };
+  std::string uuid;
+  std::string name;
+  Tier tier = Tier::kCpu;
+  std::string compute_capability;  // GPU only
+  int processors = 0;              // SMs, or threads that kernels may use
+  std::int64_t memory_total = 0;   // bytes
+  std::vector<std::string> hardware_has, build_has, kernels_use;
+};
+
+struct DtypeSupport {
+  OpKind op = OpKind::kMatmul;
+  DataType dtype = DataType::kInvalid;
+  std::string why_not;  // empty: supported
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;  // "cpu", "cuda"
+  // The device that PlanStep plans for.
+  virtual std::string_view device_id() const = 0;
+  virtual std::vector<DeviceDescription> Devices() const = 0;
+  virtual std::vector<VariantInfo> Variants() const = 0;
+  virtual std::vector<DtypeSupport> Support() const = 0;
+
+  // Validates, chooses the variant and gives the exact bytes. Pure and thread-safe; reads no operand's bytes.
+  // INVALID_ARGUMENT or UNIMPLEMENTED with field, value and rule.
+  virtual absl::StatusOr<StepPlan> PlanStep(const Step& step) const = 0;
+
+  // Loads and runs once whatever the first call would otherwise wait for. `progress` is called now and then.
+  using Progress = std::function<void(int done, int total, std::string_view what)>;
+  virtual absl::Status Prewarm(const Progress& progress) = 0;
+
+  // Batches that may be handed over at once: the number of the engine's workers.
+  virtual int Executors() const = 0;
+
+  // True where running the plan costs less than waking a worker: it then runs on the thread that brought the call, by
+  // ExecuteInline, beside the workers' batches.
+  virtual bool RunsInline(const Plan& plan) const = 0;
+  virtual void ExecuteInline(Call& call) = 0;
+
+  // Runs the calls of one batch and finishes each. Called by one worker at a time per `executor` in [0, Executors()).
+  virtual void Execute(int executor, absl::Span<const CallPtr> batch) = 0;
+
+  // Gives memory that is cached but unused back to the system. Bytes freed.
+  virtual std::int64_t Trim() = 0;
+};
+
+}  // namespace kernd::core

@@ -1,0 +1,63 @@
+// One compute call from admission to its results.
+//
+// Who may touch what: the thread that has the call (the submitter until Submit, then a worker or the backend, then
+// `done`) owns every field without a note. `Abandon` may come from any thread at any time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/core/byte_budget.h"
+#include "server/core/program.h"
+#include "server/core/stage.h"
+
+namespace kernd::core {
+
+class Call;
+using CallPtr = std::shared_ptr<Call>;
+
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  // `done` runs once, on any thread, when `status` and `results` are final. It must not block.
+  using Done = std::function<void(Call&)>;
+
+  Call(Program program, absl::Time deadline, int priority, Done done)
+      : program(std::move(program)), deadline(deadline), priority(priority), done_(std::move(done)) {}
+
+  // Ends the call. The first caller wins, later ones change nothing; results of a failed call are dropped.
+  void Finish(absl::Status status);
+
+  // The client has gone, or its deadline has passed: nobody waits for the results any more.
+  void Abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+
+  // OK, or why computing would be in vain: CANCELLED, DEADLINE_EXCEEDED.
+  absl::Status CheckWanted() const;
+
+  Program program;  // its operands' bytes are let go when the call finishes
+  const absl::Time deadline;
+  const int priority;  // higher first
+
+  Plan plan;
+  StageTimes stages;
+  std::vector<HostBuffer> results;  // in the order of the plan's results, step by step
+  absl::Status status;
+
+ private:
+  friend class Engine;
+  Done done_;  // empty once it has run
+  std::atomic<bool> abandoned_ = false;
+  std::atomic<bool> finished_ = false;
+
+  // The engine's: what the call holds until it is destroyed.
+  ByteBudget::Lease memory_;
+  ByteBudget::Lease place_;
+  SteadyTime queued_at_;
+  std::atomic<std::uint64_t> sequence_ = 0;  // in the queue; 0: never queued
+};
+
+}  // namespace kernd::core

@@ -1,0 +1,110 @@
+// One call's work as values: steps, their operands, the plan, and the results. No wire format, no device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "kernd/kernels/attention.h"
+#include "kernd/kernels/matmul.h"
+#include "kernd/kernels/variant.h"
+
+namespace kernd::core {
+
+// Where an operand's bytes are. Empty for an operand that the problem does not have, and everywhere in a plan-only
+// program. Contiguous; as many bytes as its TensorSpec says (the codec has checked).
+struct Operand {
+  absl::Span<const std::byte> bytes;
+};
+
+struct MatmulStep {
+  MatmulProblem problem;
+  KernelRequest kernel;
+  Operand a, b, c, bias, a_scale, b_scale;
+};
+
+struct AttentionStep {
+  AttentionProblem problem;
+  KernelRequest kernel;
+  Numerics numerics = Numerics::kDefault;
+  Operand q, k, v, mask, bias;
+};
+
+using Step = std::variant<MatmulStep, AttentionStep>;
+
+struct Program {
+  std::vector<Step> steps;
+  // Owns whatever the operands point into.
+  std::shared_ptr<const void> keep_alive;
+};
+
+// Bytes on the device. Exact: what a call is charged, and what it reports.
+struct MemoryUse {
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t workspace = 0;
+  std::int64_t pinned = 0;
+  std::int64_t naive = 0;  // of the textbook algorithm
+
+  std::int64_t peak() const { return inputs + outputs + workspace; }
+};
+
+// A backend's own view of a planned step: its validated geometry and chosen variant.
+class PreparedStep {
+ public:
+  virtual ~PreparedStep() = default;
+};
+
+struct StepPlan {
+  std::string kernel;
+  std::optional<Tile> tile;
+  ChoiceReason reason = ChoiceReason::kRule;
+  Numerics numerics = Numerics::kDefault;
+  absl::InlinedVector<TensorSpec, 2> results;  // matmul: d; attention: o, then lse if wanted
+  MemoryUse memory;
+  std::unique_ptr<const PreparedStep> prepared;
+};
+
+struct Plan {
+  std::string device;
+  std::vector<StepPlan> steps;
+  MemoryUse memory;  // of the whole program
+};
+
+// Host memory that holds a result until the reply has been sent. Move-only; `release` runs once, on any thread.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(std::byte* data, std::int64_t size, void (*release)(std::byte*, void*), void* context)
+      : data_(data), size_(size), release_(release), context_(context) {}
+  HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(release_, other.release_);
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~HostBuffer() {
+    if (release_ != nullptr) release_(data_, context_);
+  }
+
+  std::byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+  void (*release_)(std::byte*, void*) = nullptr;
+  void* context_ = nullptr;
+};
+
+// "a=F32[16,16] b=F32[16,16]": the operands' types and shapes for a log line.
+std::string DescribeShapes(const Program& program);
+
+}  // namespace kernd::core

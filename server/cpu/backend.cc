@@ -1,0 +1,335 @@
+#include "server/cpu/backend.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernd/kernels/args.h"
+#include "kernd/kernels/error.h"
+#include "server/cpu/attention.h"
+#include "server/cpu/isa.h"
+#include "server/cpu/matmul.h"
+
+namespace kernd::cpu {
+namespace {
+
+constexpr std::string_view kDeviceId = "cpu";
+constexpr std::size_t kAlignment = 64;
+
+// Below both, one thread is done sooner than a worker is awake: about 20 us of arithmetic.
+constexpr double kInlineFlops = 1e6;
+constexpr std::int64_t kInlineBytes = 256 << 10;
+
+struct Prepared : core::PreparedStep {
+  bool inline_run = false;
+};
+
+struct PreparedMatmul final : Prepared {
+  MatmulGeometry geometry;
+  MatmulChoice choice;
+};
+
+struct PreparedAttention final : Prepared {
+  AttentionGeometry geometry;
+  AttentionChoice choice;
+};
+
+// Memory for `bytes`, aligned. Null data where there is none to be had, or none needed.
+core::HostBuffer Allocate(std::int64_t bytes) {
+  if (bytes == 0) return {};
+  const std::size_t rounded = (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  if (data == nullptr) return {};
+  return core::HostBuffer(
+      data, bytes, [](std::byte* p, void*) { std::free(p); }, nullptr);
+}
+
+absl::Status NoMemory(std::string_view what, std::int64_t bytes) {
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat("the system has no ", bytes, " bytes for the ", std::string(what))),
+      {.reason = std::string(reason::kMemoryFull), .retry_after = absl::Milliseconds(50)});
+}
+
+const void* Data(const core::Operand& operand) {
+  return operand.bytes.empty() ? nullptr : operand.bytes.data();
+}
+
+std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
+  return spec ? spec->bytes() : 0;
+}
+std::int64_t BytesOf(const std::optional<ScaleSpec>& scale) {
+  return scale ? scale->spec.bytes() : 0;
+}
+
+bool IsSmall(double flops, const core::MemoryUse& memory) {
+  return flops <= kInlineFlops && memory.peak() <= kInlineBytes;
+}
+
+// The value of a line of /proc/cpuinfo; empty where it has none.
+std::string CpuInfo(std::string_view key) {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with(key) && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "";
+}
+
+// Of the features that matter to these kernels and to oneDNN, those that this machine has.
+std::vector<std::string> CpuFeatures() {
+  std::istringstream flags(CpuInfo("flags") + " " + CpuInfo("Features"));  // x86, arm64
+  std::vector<std::string> found;
+  for (std::string flag; flags >> flag;) {
+    for (const std::string_view known :
+         {"sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+          "amx_tile", "amx_bf16", "amx_int8", "asimd", "sve"}) {
+      if (flag == known) found.push_back(flag);
+    }
+  }
+  return found;
+}
+
+// Of this process, now.
+std::int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+class CpuBackend final : public core::Backend {
+ public:
+  explicit CpuBackend(const BackendOptions& options) : options_(options) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::string_view device_id() const override { return kDeviceId; }
+  std::vector<core::DeviceDescription> Devices() const override;
+  std::vector<VariantInfo> Variants() const override;
+  std::vector<core::DtypeSupport> Support() const override;
+  absl::StatusOr<core::StepPlan> PlanStep(const core::Step& step) const override {
+    return std::visit([this](const auto& s) { return PlanOf(s); }, step);
+  }
+  absl::Status Prewarm(const Progress& progress) override;
+  int Executors() const override { return 1; }
+  bool RunsInline(const core::Plan& plan) const override {
+    for (const core::StepPlan& step : plan.steps) {
+      if (!static_cast<const Prepared&>(*step.prepared).inline_run) return false;
+    }
+    return true;
+  }
+  void ExecuteInline(core::Call& call) override { call.Finish(RunProgram(call)); }
+  void Execute(int /*executor*/, absl::Span<const core::CallPtr> batch) override {
+    for (const core::CallPtr& call : batch) call->Finish(RunProgram(*call));
+  }
+  std::int64_t Trim() override;
+
+ private:
+  absl::StatusOr<core::StepPlan> PlanOf(const core::MatmulStep& step) const;
+  absl::StatusOr<core::StepPlan> PlanOf(const core::AttentionStep& step) const;
+  static absl::Status RunProgram(core::Call& call);
+  static absl::Status RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
+  static absl::Status RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
+
+  const BackendOptions options_;
+};
+
+absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::MatmulStep& step) const {
+  const MatmulProblem& p = step.problem;
+  auto prepared = std::make_unique<PreparedMatmul>();
+  KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
+  const MatmulGeometry& g = prepared->geometry;
+
+  core::StepPlan plan;
+  plan.results.push_back(g.d);
+  plan.memory.inputs =
+      p.a.bytes() + p.b.bytes() + BytesOf(p.c) + BytesOf(p.bias) + BytesOf(p.a_scale) + BytesOf(p.b_scale);
+  plan.memory.outputs = g.d.bytes();
+  plan.memory.naive = plan.memory.peak();
+  const double flops = 2.0 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n) *
+                       static_cast<double>(g.k);
+  const bool small = IsSmall(flops, plan.memory);
+  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseMatmul(p, g, step.kernel, small ? 1 : options_.threads));
+  prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
+  plan.memory.workspace = prepared->choice.workspace_bytes;
+  plan.kernel = prepared->choice.name;
+  plan.reason = prepared->choice.reason;
+  plan.numerics = p.numerics;
+  plan.prepared = std::move(prepared);
+  return plan;
+}
+
+absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& step) const {
+  const AttentionProblem& p = step.problem;
+  auto prepared = std::make_unique<PreparedAttention>();
+  KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
+  const AttentionGeometry& g = prepared->geometry;
+
+  core::StepPlan plan;
+  plan.results.push_back(g.o_spec);
+  if (g.lse_spec) plan.results.push_back(*g.lse_spec);
+  plan.memory.inputs = p.q.bytes() + p.k.bytes() + p.v.bytes() + BytesOf(p.mask) + BytesOf(p.bias);
+  plan.memory.outputs = g.o_spec.bytes() + BytesOf(g.lse_spec);
+  plan.memory.naive = NaiveBytes(p, g);
+  double scores = 0;
+  for (const AttentionSequence& s : g.sequences)
+    scores += static_cast<double>(s.q_length) * static_cast<double>(s.kv_length);
+  const double flops = 2.0 * scores * static_cast<double>(g.q_heads) * static_cast<double>(g.head_dim + g.v_head_dim);
+  const bool small = IsSmall(flops, plan.memory);
+  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseAttention(p, g, step.kernel, small ? 1 : options_.threads));
+  prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
+  plan.memory.workspace = prepared->choice.workspace_bytes;
+  plan.kernel = prepared->choice.name;
+  plan.reason = prepared->choice.reason;
+  plan.numerics = step.numerics;
+  plan.prepared = std::move(prepared);
+  return plan;
+}
+
+absl::Status CpuBackend::RunProgram(core::Call& call) {
+  for (std::size_t i = 0; i < call.program.steps.size(); ++i) {
+    const core::StepPlan& plan = call.plan.steps[i];
+    KERND_RETURN_IF_ERROR(
+        std::visit([&](const auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]));
+  }
+  return absl::OkStatus();
+}
+
+// Appends a buffer for each result of `plan` to the call's, and gives the workspace.
+absl::StatusOr<core::HostBuffer> AllocateFor(const core::StepPlan& plan, core::Call& call) {
+  for (const TensorSpec& result : plan.results) {
+    core::HostBuffer buffer = Allocate(result.bytes());
+    if (buffer.size() != result.bytes()) return NoMemory("results", result.bytes());
+    call.results.push_back(std::move(buffer));
+  }
+  core::HostBuffer workspace = Allocate(plan.memory.workspace);
+  if (workspace.size() != plan.memory.workspace) return NoMemory("workspace", plan.memory.workspace);
+  return workspace;
+}
+
+absl::Status CpuBackend::RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
+  const auto& prepared = static_cast<const PreparedMatmul&>(*plan.prepared);
+  const std::size_t first = call.results.size();
+  core::StageTimer timer(call.stages, core::Stage::kStageIn);
+  KERND_ASSIGN_OR_RETURN(const core::HostBuffer workspace, AllocateFor(plan, call));
+  timer.Stop();
+  const MatmulArgs args = {.a = Data(step.a),
+                           .b = Data(step.b),
+                           .c = Data(step.c),
+                           .bias = Data(step.bias),
+                           .a_scale = static_cast<const float*>(Data(step.a_scale)),
+                           .b_scale = static_cast<const float*>(Data(step.b_scale)),
+                           .d = call.results[first].data()};
+  const core::StageTimer kernel(call.stages, core::Stage::kKernel);
+  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, workspace.data());
+}
+
+absl::Status CpuBackend::RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
+  const auto& prepared = static_cast<const PreparedAttention&>(*plan.prepared);
+  const std::size_t first = call.results.size();
+  core::StageTimer timer(call.stages, core::Stage::kStageIn);
+  KERND_ASSIGN_OR_RETURN(const core::HostBuffer workspace, AllocateFor(plan, call));
+  timer.Stop();
+  const AttentionArgs args = {
+      .q = Data(step.q),
+      .k = Data(step.k),
+      .v = Data(step.v),
+      .mask = Data(step.mask),
+      .bias = Data(step.bias),
+      .o = call.results[first].data(),
+      .lse = step.problem.want_lse ? reinterpret_cast<float*>(call.results[first + 1].data()) : nullptr};
+  const core::StageTimer kernel(call.stages, core::Stage::kKernel);
+  RunAttention(prepared.choice, step.problem, prepared.geometry, args, workspace.data());
+  return absl::OkStatus();
+}
+
+std::int64_t CpuBackend::Trim() {
+  const std::int64_t before = ResidentBytes();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+  return std::max<std::int64_t>(before - ResidentBytes(), 0);
+}
+
+std::vector<core::DeviceDescription> CpuBackend::Devices() const {
+  core::DeviceDescription device;
+  device.uuid = std::string(kDeviceId);
+  device.name = CpuInfo("model name");
+  device.tier = core::DeviceDescription::Tier::kCpu;
+  device.processors = options_.threads;
+  device.memory_total = options_.memory_total;
+  device.hardware_has = CpuFeatures();
+  for (const Isa isa : AvailableIsas()) device.build_has.emplace_back(Name(isa));
+  device.kernels_use = {std::string(Name(BestIsa()))};
+  return {device};
+}
+
+std::vector<VariantInfo> CpuBackend::Variants() const {
+  std::vector<VariantInfo> variants = MatmulVariants();
+  for (VariantInfo& variant : AttentionVariants()) variants.push_back(std::move(variant));
+  return variants;
+}
+
+std::vector<core::DtypeSupport> CpuBackend::Support() const {
+  constexpr DataType kOperands[] = {DataType::kF16, DataType::kBF16,   DataType::kF32,   DataType::kF64,
+                                    DataType::kI8,  DataType::kF8E4M3, DataType::kF8E5M2};
+  std::vector<core::DtypeSupport> rows;
+  for (const OpKind op : {OpKind::kMatmul, OpKind::kAttention}) {
+    for (const DataType dtype : kOperands) {
+      bool found = false;
+      for (const VariantInfo& variant : Variants()) {
+        found = found || (variant.op == op &&
+                          std::find(variant.dtypes.begin(), variant.dtypes.end(), dtype) != variant.dtypes.end());
+      }
+      rows.push_back(
+          {op, dtype, found ? "" : absl::StrCat(std::string(Name(op)), " has no rule for ", std::string(Name(dtype)))});
+    }
+  }
+  return rows;
+}
+
+// Runs every variant once on a small problem: code pages, the thread team and oneDNN's generated kernels are then
+// there.
+absl::Status CpuBackend::Prewarm(const Progress& progress) {
+  const std::vector<VariantInfo> variants = Variants();
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const VariantInfo& variant = variants[i];
+    progress(static_cast<int>(i), static_cast<int>(variants.size()), variant.name);
+    const std::vector<std::byte> zeros(64 * 64 * 8);
+    const core::Operand operand{zeros};
+    core::Program program;
+    if (variant.op == OpKind::kMatmul) {
+      core::MatmulStep step;
+      step.problem.a = step.problem.b = {.dtype = variant.dtypes.front(), .shape = {64, 64}};
+      step.kernel.name = variant.name;
+      step.a = step.b = operand;
+      program.steps.emplace_back(std::move(step));
+    } else {
+      core::AttentionStep step;
+      step.problem.q = step.problem.k = step.problem.v = {.dtype = variant.dtypes.front(), .shape = {1, 1, 64, 64}};
+      step.kernel.name = variant.name;
+      step.q = step.k = step.v = operand;
+      program.steps.emplace_back(std::move(step));
+    }
+    core::Call call(std::move(program), absl::InfiniteFuture(), 0, [](core::Call&) {});
+    KERND_ASSIGN_OR_RETURN(core::StepPlan plan, PlanStep(call.program.steps.front()));
+    call.plan.steps.push_back(std::move(plan));
+    KERND_RETURN_IF_ERROR(RunProgram(call));
+  }
+  progress(static_cast<int>(variants.size()), static_cast<int>(variants.size()), "");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<core::Backend> MakeBackend(const BackendOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace kernd::cpu

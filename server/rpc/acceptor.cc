@@ -1,0 +1,170 @@
+#include "server/rpc/acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "kernd/kernels/error.h"
+
+namespace kernd::rpc {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kRetryMs = 20;  // after the process ran out of descriptors
+
+absl::Status SystemError(const std::string& what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<int> BindUnix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return InvalidField("listen", "unix:" + path, "a socket path has 1 to 107 bytes");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return SystemError("cannot open a unix socket");
+  // A file that nobody listens on is left over from a daemon that was killed.
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 && errno == ECONNREFUSED)
+    unlink(path.c_str());
+  close(fd);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0) return SystemError("cannot open a unix socket");
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 || listen(listener, kBacklog) < 0) {
+    const absl::Status status = SystemError("cannot listen on unix:" + path);
+    close(listener);
+    return status;
+  }
+  return listener;
+}
+
+absl::StatusOr<int> BindTcp(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return InvalidField("listen", address, "must be host:port, [v6]:port or unix:/path");
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found); rc != 0) {
+    return InvalidField("listen", address, absl::StrCat("cannot be resolved: ", gai_strerror(rc)));
+  }
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  const int listener = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0) return SystemError("cannot open a socket for " + address);
+  const int on = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(listener, found->ai_addr, found->ai_addrlen) < 0 || listen(listener, kBacklog) < 0) {
+    const absl::Status status = SystemError("cannot listen on " + address);
+    close(listener);
+    return status;
+  }
+  return listener;
+}
+
+// "host:port" of a bound TCP socket.
+std::string BoundAddress(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  getnameinfo(reinterpret_cast<sockaddr*>(&storage), length, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return storage.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::vector<std::string>& addresses) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor);
+  for (const std::string& address : addresses) {
+    constexpr std::string_view kUnix = "unix:";
+    if (address.starts_with(kUnix)) {
+      const std::string path = address.substr(kUnix.size());
+      KERND_ASSIGN_OR_RETURN(const int fd, BindUnix(path));
+      acceptor->listeners_.push_back(fd);
+      acceptor->socket_files_.push_back(path);
+      acceptor->bound_.push_back(address);
+    } else {
+      KERND_ASSIGN_OR_RETURN(const int fd, BindTcp(address));
+      acceptor->listeners_.push_back(fd);
+      acceptor->bound_.push_back(BoundAddress(fd));
+    }
+  }
+  acceptor->wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (acceptor->wake_fd_ < 0) return SystemError("cannot open an eventfd");
+  return acceptor;
+}
+
+Acceptor::~Acceptor() {
+  Stop();
+  for (const int fd : listeners_) close(fd);
+  if (wake_fd_ >= 0) close(wake_fd_);
+  for (const std::string& file : socket_files_) unlink(file.c_str());
+}
+
+void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink) {
+  sink_ = std::move(sink);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Acceptor::Stop() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
+  thread_.join();
+}
+
+void Acceptor::Loop() {
+  std::vector<pollfd> fds;
+  for (const int listener : listeners_) fds.push_back({.fd = listener, .events = POLLIN, .revents = 0});
+  fds.push_back({.fd = wake_fd_, .events = POLLIN, .revents = 0});
+  while (true) {
+    if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) continue;
+    if (fds.back().revents != 0) return;
+    for (std::size_t i = 0; i + 1 < fds.size(); ++i) {
+      if (fds[i].revents != 0) Accept(fds[i].fd);
+    }
+  }
+}
+
+void Acceptor::Accept(int listener) {
+  while (true) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+      const int on = 1;
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails on a unix socket, which needs none
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.listener_fd = listener;
+      connection.fd = fd;
+      sink_->HandleNewConnection(&connection);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // The connection stays in the backlog; look again soon, unless it is time to stop.
+      pollfd wake = {.fd = wake_fd_, .events = POLLIN, .revents = 0};
+      poll(&wake, 1, kRetryMs);
+    }
+    return;
+  }
+}
+
+}  // namespace kernd::rpc

@@ -1,0 +1,206 @@
+#include "server/rpc/decode.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernd/kernels/error.h"
+#include "server/rpc/enums.h"
+
+namespace kernd::rpc {
+namespace {
+
+constexpr std::size_t kMaxRequestId = 128;
+constexpr int kMaxPriority = 100;
+constexpr int kMaxSteps = 64;
+
+absl::Status NotBuilt(const std::string& field, std::string_view what) {
+  return WithDetail(
+      absl::UnimplementedError(absl::StrCat(field, ": ", std::string(what), " are not offered by this version")),
+      {.reason = std::string(reason::kNotBuilt), .field = field});
+}
+
+// A tensor's type, shape and, where the rule asks for them, its bytes.
+absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, DataRule rule, TensorSpec& spec,
+                          core::Operand& operand) {
+  KERND_ASSIGN_OR_RETURN(spec.dtype, DecodeDataType(tensor.dtype(), field + ".dtype"));
+  spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  KERND_RETURN_IF_ERROR(CheckSpec(field, spec));
+  if (!tensor.strides().empty()) {
+    return InvalidField(field + ".strides", absl::StrCat(tensor.strides_size(), " strides"),
+                        "only resident and shared tensors have strides; inline data are contiguous");
+  }
+  switch (tensor.place_case()) {
+    case v1::Tensor::kResident: return NotBuilt(field + ".resident", "resident tensors");
+    case v1::Tensor::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
+    case v1::Tensor::kStep: return NotBuilt(field + ".step", "results of earlier steps");
+    case v1::Tensor::kData:
+    case v1::Tensor::PLACE_NOT_SET: break;
+  }
+  if (rule == DataRule::kIgnored) return absl::OkStatus();
+  const std::int64_t given = static_cast<std::int64_t>(tensor.data().size());
+  if (given != spec.bytes()) {
+    return InvalidField(field + ".data", absl::StrCat(given, " bytes"),
+                        absl::StrCat(spec.ToString(), " is ", spec.bytes(), " bytes"));
+  }
+  operand.bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tensor.data().data()), tensor.data().size());
+  return absl::OkStatus();
+}
+
+absl::Status DecodeRequired(bool present, const v1::Tensor& tensor, const std::string& field, DataRule rule,
+                            TensorSpec& spec, core::Operand& operand) {
+  if (!present) return InvalidField(field, "absent", "the operation needs it");
+  return DecodeTensor(tensor, field, rule, spec, operand);
+}
+
+absl::Status DecodeOptional(bool present, const v1::Tensor& tensor, const std::string& field, DataRule rule,
+                            std::optional<TensorSpec>& spec, core::Operand& operand) {
+  if (!present) return absl::OkStatus();
+  return DecodeTensor(tensor, field, rule, spec.emplace(), operand);
+}
+
+absl::Status DecodeScales(bool present, const v1::Scales& scales, const std::string& field, DataRule rule,
+                          std::optional<ScaleSpec>& spec, core::Operand& operand) {
+  if (!present) return absl::OkStatus();
+  ScaleSpec& out = spec.emplace();
+  KERND_ASSIGN_OR_RETURN(out.kind, DecodeScaleKind(scales.kind(), field + ".kind"));
+  out.block_rows = scales.block_rows();
+  out.block_k = scales.block_k();
+  return DecodeRequired(scales.has_values(), scales.values(), field + ".values", rule, out.spec, operand);
+}
+
+absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field, DataType& dtype) {
+  switch (result.place_case()) {
+    case v1::ResultSpec::kResident: return NotBuilt(field + ".resident", "resident results");
+    case v1::ResultSpec::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
+    case v1::ResultSpec::kDiscard: return NotBuilt(field + ".discard", "discarded results");
+    case v1::ResultSpec::kInline:
+    case v1::ResultSpec::PLACE_NOT_SET: break;
+  }
+  if (result.dtype() == v1::DATA_TYPE_UNSPECIFIED) return absl::OkStatus();
+  KERND_ASSIGN_OR_RETURN(dtype, DecodeDataType(result.dtype(), field + ".dtype"));
+  return absl::OkStatus();
+}
+
+KernelRequest DecodeKernel(const v1::KernelChoice& choice) {
+  KernelRequest request;
+  if (choice.has_name()) request.name = choice.name();
+  if (choice.has_tile()) request.tile = Tile{.m = choice.tile().m(), .n = choice.tile().n(), .k = choice.tile().k()};
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device) {
+  const std::string& id = options.request_id();
+  const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+  if (id.size() > kMaxRequestId || !printable) {
+    return InvalidField("options.request_id", absl::StrCat(id.size(), " bytes"),
+                        "at most 128 bytes of printable ASCII");
+  }
+  if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
+    return InvalidField("options.priority", absl::StrCat(options.priority()), "must lie in -100..100");
+  }
+  switch (options.placement().where_case()) {
+    case v1::Placement::kDeviceUuid:
+      if (options.placement().device_uuid() != device) {
+        return WithDetail(
+            absl::NotFoundError(absl::StrCat(
+                "options.placement.device_uuid is not a device of this daemon, which serves on ", std::string(device))),
+            {.reason = std::string(reason::kInvalidField), .field = "options.placement.device_uuid"});
+      }
+      break;
+    case v1::Placement::kWithTensor: return NotBuilt("options.placement.with_tensor", "resident tensors");
+    case v1::Placement::WHERE_NOT_SET: break;
+  }
+  if (!options.session_id().empty()) return NotBuilt("options.session_id", "sessions");
+  return CallWish{.request_id = id, .priority = options.priority()};
+}
+
+absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, DataRule rule) {
+  core::MatmulStep step;
+  MatmulProblem& p = step.problem;
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_a(), op.a(), field + ".a", rule, p.a, step.a));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_b(), op.b(), field + ".b", rule, p.b, step.b));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_c(), op.c(), field + ".c", rule, p.c, step.c));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", rule, p.bias, step.bias));
+  KERND_RETURN_IF_ERROR(
+      DecodeScales(op.has_a_scale(), op.a_scale(), field + ".a_scale", rule, p.a_scale, step.a_scale));
+  KERND_RETURN_IF_ERROR(
+      DecodeScales(op.has_b_scale(), op.b_scale(), field + ".b_scale", rule, p.b_scale, step.b_scale));
+  KERND_RETURN_IF_ERROR(DecodeResult(op.d(), field + ".d", p.output_dtype));
+  KERND_ASSIGN_OR_RETURN(p.activation, DecodeActivation(op.activation(), field + ".activation"));
+  KERND_ASSIGN_OR_RETURN(p.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));
+  p.transpose_a = op.transpose_a();
+  p.transpose_b = op.transpose_b();
+  if (op.has_alpha()) p.alpha = op.alpha();
+  if (op.has_beta()) p.beta = op.beta();
+  step.kernel = DecodeKernel(op.kernel());
+  return step;
+}
+
+absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, const std::string& field,
+                                                    DataRule rule) {
+  if (op.has_cache()) return NotBuilt(field + ".cache", "key/value caches");
+  core::AttentionStep step;
+  AttentionProblem& p = step.problem;
+  KERND_ASSIGN_OR_RETURN(p.layout, DecodeLayout(op.layout(), field + ".layout"));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_q(), op.q(), field + ".q", rule, p.q, step.q));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_k(), op.k(), field + ".k", rule, p.k, step.k));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_v(), op.v(), field + ".v", rule, p.v, step.v));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_mask(), op.mask(), field + ".mask", rule, p.mask, step.mask));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", rule, p.bias, step.bias));
+  if (op.has_scale()) p.scale = op.scale();
+  if (op.has_softcap()) p.softcap = op.softcap();
+  p.causal = op.causal();
+  KERND_ASSIGN_OR_RETURN(p.alignment, DecodeAlignment(op.alignment(), field + ".alignment"));
+  if (op.has_window_left()) p.window_left = op.window_left();
+  if (op.has_window_right()) p.window_right = op.window_right();
+  p.q_lengths.assign(op.q_lengths().begin(), op.q_lengths().end());
+  p.kv_lengths.assign(op.kv_lengths().begin(), op.kv_lengths().end());
+  p.q_offsets.assign(op.q_offsets().begin(), op.q_offsets().end());
+  p.kv_offsets.assign(op.kv_offsets().begin(), op.kv_offsets().end());
+  p.alibi_slopes.assign(op.alibi_slopes().begin(), op.alibi_slopes().end());
+  p.sinks.assign(op.sinks().begin(), op.sinks().end());
+  p.q_scale.assign(op.q_scale().begin(), op.q_scale().end());
+  p.k_scale.assign(op.k_scale().begin(), op.k_scale().end());
+  p.v_scale.assign(op.v_scale().begin(), op.v_scale().end());
+  KERND_RETURN_IF_ERROR(DecodeResult(op.o(), field + ".o", p.output_dtype));
+  p.want_lse = op.want_lse();
+  DataType lse_dtype = DataType::kF32;
+  KERND_RETURN_IF_ERROR(DecodeResult(op.lse(), field + ".lse", lse_dtype));
+  if (lse_dtype != DataType::kF32) return InvalidField(field + ".lse.dtype", Name(lse_dtype), "LSE is F32");
+  if (op.has_lse() && !op.want_lse()) return InvalidField(field + ".lse", "set", "only with want_lse");
+  KERND_ASSIGN_OR_RETURN(step.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));
+  if (step.numerics == Numerics::kTf32) return InvalidField(field + ".numerics", "TF32", "is for matmul");
+  step.kernel = DecodeKernel(op.kernel());
+  return step;
+}
+
+absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrField<v1::Step>& steps, DataRule rule) {
+  if (steps.empty() || steps.size() > kMaxSteps) {
+    return InvalidField("steps", absl::StrCat(steps.size(), " steps"), "1 to 64");
+  }
+  core::Program program;
+  for (int i = 0; i < steps.size(); ++i) {
+    const std::string field = absl::StrCat("steps[", i, "]");
+    switch (steps[i].op_case()) {
+      case v1::Step::kMatmul: {
+        KERND_ASSIGN_OR_RETURN(core::MatmulStep step, DecodeMatmul(steps[i].matmul(), field + ".matmul", rule));
+        program.steps.emplace_back(std::move(step));
+        break;
+      }
+      case v1::Step::kAttention: {
+        KERND_ASSIGN_OR_RETURN(core::AttentionStep step,
+                               DecodeAttention(steps[i].attention(), field + ".attention", rule));
+        program.steps.emplace_back(std::move(step));
+        break;
+      }
+      case v1::Step::kMerge: return NotBuilt(field + ".merge", "merges");
+      case v1::Step::OP_NOT_SET: return InvalidField(field + ".op", "unset", "name an operation");
+    }
+  }
+  return program;
+}
+
+}  // namespace kernd::rpc

@@ -1,0 +1,26 @@
+// The methods that are built: each translates a request, asks the engine, and translates the answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/core/engine.h"
+#include "server/rpc/method_table.h"
+
+namespace kernd::rpc {
+
+struct ServerFacts {
+  std::string version, revision, compiler, cuda_toolkit;
+  std::uint64_t epoch = 0;  // differs after each start
+  std::int64_t max_message_bytes = 0;
+  std::vector<std::string> not_used;  // why a GPU that was found is not served
+};
+
+// Compute: Matmul, Attention, Plan. The engine must outlive the table.
+void AddComputeMethods(core::Engine& engine, MethodTable& table);
+
+// Device: GetCapabilities, ListKernels, TrimPool. The engine must outlive the table.
+void AddDeviceMethods(core::Engine& engine, const ServerFacts& facts, MethodTable& table);
+
+}  // namespace kernd::rpc

@@ -1,0 +1,242 @@
+#include "server/rpc/server_call.h"
+
+#include <grpcpp/alarm.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernd/kernels/error.h"
+#include "server/rpc/status_codec.h"
+
+namespace kernd::rpc {
+namespace {
+
+// Replies up to this size fit the initial flow-control window: their sending cannot stall on the reader.
+constexpr std::int64_t kStallFreeBytes = 64 << 10;
+
+absl::Time DeadlineOf(const grpc::ServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+// What generic and ordinary calls have in common. Every pending event holds a reference, so a call lives until its last
+// event has fired and its handler has let go. All events of a call fire on the one thread of its queue; Reply and Fail
+// may come from another.
+class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCall> {
+ public:
+  ServerCall(CallEnvironment& environment, grpc::ServerCompletionQueue* queue)
+      : environment_(environment),
+        queue_(queue),
+        ended_(this, &ServerCall::OnEnded),
+        stalled_(this, &ServerCall::OnStalled) {}
+
+  void Reply(grpc::ByteBuffer reply) final {
+    record.reply_bytes = static_cast<std::int64_t>(reply.Length());
+    if (record.reply_bytes > kStallFreeBytes) {
+      const absl::Duration allowed = environment_.send_stall + absl::Seconds(1) * (record.reply_bytes >> 20);
+      stall_alarm_.emplace().Set(queue_, absl::ToChronoTime(absl::Now() + allowed), stalled_.Arm());
+    }
+    SendReply(std::move(reply), ended_.Arm());
+  }
+
+  void Fail(const absl::Status& status) final {
+    record.status = status;
+    if (const std::optional<absl::Duration> retry = DetailOf(status).retry_after) {
+      context().AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(*retry)));
+    }
+    SendStatus(ToGrpc(status), ended_.Arm());
+  }
+
+ protected:
+  // A tag that keeps its call alive from Arm until it has fired.
+  class Tag final : public EventTag {
+   public:
+    using Method = void (ServerCall::*)(bool ok);
+    Tag(ServerCall* call, Method method) : call_(call), method_(method) {}
+
+    void* Arm() {
+      owner_ = call_->shared_from_this();
+      return this;
+    }
+    // For an event that will never fire.
+    void Disarm() { owner_.reset(); }
+    void Fire(bool ok) final {
+      const std::shared_ptr<ServerCall> owner = std::move(owner_);
+      (owner.get()->*method_)(ok);
+    }
+
+   private:
+    ServerCall* const call_;
+    const Method method_;
+    std::shared_ptr<ServerCall> owner_;
+  };
+
+  virtual grpc::ServerContext& context() = 0;
+  virtual void SendReply(grpc::ByteBuffer reply, void* tag) = 0;
+  virtual void SendStatus(const grpc::Status& status, void* tag) = 0;
+
+  // The headers are here: note who calls what, and let it in or refuse it. Null: refused, and answered.
+  const Method* Enter(const std::string& path) {
+    arrived = core::SteadyNow();
+    core::StageTimer timer(record.stages, core::Stage::kHeaders);
+    environment_.in_flight.fetch_add(1, std::memory_order_relaxed);
+    record.peer = context().peer();
+    deadline = DeadlineOf(context());
+    const Method* method = environment_.methods.Find(path);
+    record.method = method != nullptr ? method->name : "unknown";
+    if (method == nullptr) {
+      timer.Stop();
+      Fail(WithDetail(absl::UnimplementedError(absl::StrCat("no method ", path.substr(0, 200))),
+                      {.reason = std::string(reason::kUnsupported)}));
+      return nullptr;
+    }
+    const absl::Status entered = environment_.gate.Enter(*method, context(), deadline, body_);
+    timer.Stop();
+    if (!entered.ok()) {
+      Fail(entered);
+      return nullptr;
+    }
+    return method;
+  }
+
+  // The body is here.
+  void Handle(const Method& method) {
+    record.request_bytes = static_cast<std::int64_t>(request.Length());
+    if (const absl::Status settled = environment_.gate.Settle(record.request_bytes, body_); !settled.ok())
+      return Fail(settled);
+    method.handler(shared_from_this());
+  }
+
+  // The client has its answer, or has gone before it. Called by done-tags of generic calls.
+  void Left() {
+    if (context().IsCancelled() && on_abandon) on_abandon();
+    on_abandon = nullptr;
+  }
+
+  CallEnvironment& environment_;
+  grpc::ServerCompletionQueue* const queue_;
+
+ private:
+  void OnEnded(bool ok) {
+    if (stall_alarm_) stall_alarm_->Cancel();
+    on_abandon = nullptr;
+    if (!ok && record.status.ok()) {
+      record.status = WithDetail(absl::CancelledError("the client left before it had the reply"),
+                                 {.reason = std::string(reason::kCancelled)});
+    }
+    record.total = core::Since(arrived);
+    body_.Reset();
+    request.Clear();
+    environment_.in_flight.fetch_sub(1, std::memory_order_relaxed);
+    environment_.observer.CallEnded(record);
+  }
+
+  void OnStalled(bool ok) {
+    if (ok) context().TryCancel();  // not ok: the alarm was cancelled, as the reply is out
+  }
+
+  core::ByteBudget::Lease body_;
+  std::optional<grpc::Alarm> stall_alarm_;
+  Tag ended_, stalled_;
+};
+
+class GenericCall final : public ServerCall {
+ public:
+  GenericCall(CallEnvironment& environment, grpc::AsyncGenericService& service, grpc::ServerCompletionQueue* queue)
+      : ServerCall(environment, queue),
+        service_(service),
+        stream_(&context_),
+        arrived_(this, static_cast<Tag::Method>(&GenericCall::OnArrived)),
+        read_(this, static_cast<Tag::Method>(&GenericCall::OnRead)),
+        done_(this, static_cast<Tag::Method>(&GenericCall::OnDone)) {}
+
+  void Listen() {
+    context_.AsyncNotifyWhenDone(done_.Arm());
+    service_.RequestCall(&context_, &stream_, queue_, queue_, arrived_.Arm());
+  }
+
+ private:
+  grpc::ServerContext& context() override { return context_; }
+
+  void OnArrived(bool ok) {
+    if (!ok) return done_.Disarm();  // the server stops; a call that never came is never done
+    ListenGeneric(environment_, service_, queue_);
+    method_ = Enter(context_.method());
+    if (method_ == nullptr) return;
+    reading_since_ = core::SteadyNow();
+    stream_.Read(&request, read_.Arm());
+  }
+
+  void OnRead(bool ok) {
+    record.stages.Add(core::Stage::kDecode, core::Since(reading_since_));
+    if (!ok) {
+      return Fail(WithDetail(absl::InvalidArgumentError("the call ended without a whole request message"),
+                             {.reason = std::string(reason::kMalformed)}));
+    }
+    Handle(*method_);
+  }
+
+  void OnDone(bool /*ok*/) { Left(); }
+
+  void SendReply(grpc::ByteBuffer reply, void* tag) override {
+    stream_.WriteAndFinish(reply, grpc::WriteOptions(), grpc::Status::OK, tag);
+  }
+  void SendStatus(const grpc::Status& status, void* tag) override { stream_.Finish(status, tag); }
+
+  grpc::AsyncGenericService& service_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  Tag arrived_, read_, done_;
+  const Method* method_ = nullptr;
+  core::SteadyTime reading_since_;
+};
+
+class OrdinaryCall final : public ServerCall {
+ public:
+  OrdinaryCall(CallEnvironment& environment, const std::string& path, RequestMethod request_method,
+               grpc::ServerCompletionQueue* queue)
+      : ServerCall(environment, queue),
+        path_(path),
+        request_method_(std::move(request_method)),
+        writer_(&context_),
+        arrived_(this, static_cast<Tag::Method>(&OrdinaryCall::OnArrived)) {}
+
+  void Listen() { request_method_(&context_, &request, &writer_, queue_, arrived_.Arm()); }
+
+ private:
+  grpc::ServerContext& context() override { return context_; }
+
+  void OnArrived(bool ok) {
+    if (!ok) return;
+    ListenOrdinary(environment_, path_, request_method_, queue_);
+    if (const Method* method = Enter(path_)) Handle(*method);
+  }
+
+  void SendReply(grpc::ByteBuffer reply, void* tag) override { writer_.Finish(reply, grpc::Status::OK, tag); }
+  void SendStatus(const grpc::Status& status, void* tag) override { writer_.FinishWithError(status, tag); }
+
+  const std::string path_;
+  const RequestMethod request_method_;
+  grpc::ServerContext context_;
+  RawWriter writer_;
+  Tag arrived_;
+};
+
+}  // namespace
+
+void ListenGeneric(CallEnvironment& environment, grpc::AsyncGenericService& service,
+                   grpc::ServerCompletionQueue* queue) {
+  std::make_shared<GenericCall>(environment, service, queue)->Listen();
+}
+
+void ListenOrdinary(CallEnvironment& environment, const std::string& path, RequestMethod request_method,
+                    grpc::ServerCompletionQueue* queue) {
+  std::make_shared<OrdinaryCall>(environment, path, std::move(request_method), queue)->Listen();
+}
+
+}  // namespace kernd::rpc

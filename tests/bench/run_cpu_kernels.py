@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Runs kernels_cpu_bench and its peers in turns and writes tests/bench/results/<machine>-cpu-kernels.json.
+
+The matmul rows have their peer, a oneDNN primitive alone, in the same process. The attention rows are set beside numpy's:
+several rounds of one process each, one after the other, so that both meet the same machine.
+
+usage: run_cpu_kernels.py --bench build/bin/kernels_cpu_bench --machine NAME [--threads 2] [--rounds 5] [--launcher "chrt -f 10"]
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Settings that keep OpenBLAS below its best; both sides run without them.
+HOLDING_BACK = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+
+
+def run(command, args):
+    env = {name: value for name, value in os.environ.items() if name not in HOLDING_BACK}
+    env["OPENBLAS_NUM_THREADS"] = str(args.threads)
+    out = subprocess.run(shlex.split(args.launcher) + command, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(out.stdout)
+
+
+def attention_rows(args):
+    own, peer = {}, {}
+    for _ in range(args.rounds):
+        rows = run([args.bench, "attention", str(args.threads), "7"], args)
+        for row in rows:
+            own.setdefault(row["name"], []).append(row["value"])
+        for name, value in run([sys.executable, str(HERE / "attention_numpy.py"), "5", *own], args).items():
+            peer.setdefault(name, []).append(value)
+    for name, values in own.items():
+        value, other = statistics.median(values), statistics.median(peer[name])
+        yield {"name": name, "value": round(value, 4), "unit": "ms", "peer": "numpy-f32",
+               "peer_value": round(other, 4), "ratio": round(other / value, 4)}
+
+
+def cpu_model():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bench", required=True, help="the kernels_cpu_bench program")
+    parser.add_argument("--machine", required=True, help="a short name for this machine, for the file's name")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--launcher", default="", help="put before every command of both sides, to keep others off the cores")
+    parser.add_argument("--build", default="Release")
+    args = parser.parse_args()
+    results = run([args.bench, "matmul", str(args.threads)], args) + list(attention_rows(args))
+    report = {
+        "machine": {"gpu": "", "driver": "", "cpu": f"{cpu_model()}, {args.threads} threads",
+                    "date": datetime.date.today().isoformat(), "build": args.build},
+        "results": results,
+    }
+    path = HERE / "results" / f"{args.machine}-cpu-kernels.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    for row in results:
+        print(f"{row['name']:44} {row['value']:10.4g} {row['unit']:8} {row['peer']} {row['peer_value']:.4g}  ratio {row['ratio']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

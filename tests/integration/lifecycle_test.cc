@@ -1,0 +1,303 @@
+// Start, readiness, load, cancellation, drain and end of the daemon.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "kernd/v1/device.pb.h"
+#include "tests/support/daemon.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/requests.h"
+
+namespace kernd::testing {
+namespace {
+
+namespace health = grpc::health::v1;
+using grpc::StatusCode;
+using health::HealthCheckResponse;
+using ::testing::HasSubstr;
+
+constexpr char kMatmul[] = "/kernd.v1.Compute/Matmul";
+constexpr char kAttention[] = "/kernd.v1.Compute/Attention";
+
+// A body of 1.5 MiB and 270 million exponentials: in flight for long enough to look at, on any machine.
+v1::AttentionRequest LongCall() {
+  v1::AttentionRequest request;
+  v1::AttentionOp& op = *request.mutable_attention();
+  op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
+  *op.mutable_q() = *op.mutable_k() = *op.mutable_v() = F32({1, 1, 16384, 8});
+  return request;
+}
+
+StatusCode Check(health::Health::Stub& stub, const std::string& service, HealthCheckResponse& response) {
+  grpc::ClientContext context;
+  health::HealthCheckRequest request;
+  request.set_service(service);
+  return stub.Check(&context, request, &response).error_code();
+}
+
+// A unary call that runs in the background.
+class PendingCall {
+ public:
+  PendingCall(const std::shared_ptr<grpc::Channel>& channel, const google::protobuf::Message& request,
+              std::chrono::milliseconds timeout = std::chrono::seconds(60))
+      : stub_(channel) {
+    context_.set_deadline(std::chrono::system_clock::now() + timeout);
+    const grpc::Slice slice(request.SerializeAsString());
+    call_ = stub_.PrepareUnaryCall(&context_, kAttention, grpc::ByteBuffer(&slice, 1), &queue_);
+    call_->StartCall();
+    call_->Finish(&answer_, &status_, nullptr);
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status Finish() {
+    void* tag = nullptr;
+    bool ok = false;
+    if (!finished_) queue_.Next(&tag, &ok);
+    finished_ = true;
+    return status_;
+  }
+  ~PendingCall() { Finish(); }
+
+ private:
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
+  grpc::ByteBuffer answer_;
+  grpc::Status status_;
+  bool finished_ = false;
+};
+
+TEST(Lifecycle, HealthAnswersByName) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  const auto stub = health::Health::NewStub(Connect(daemon->endpoint()));
+  HealthCheckResponse response;
+  for (const char* service :
+       {"", "liveness", "kernd.v1.Compute", "kernd.v1.Device", "kernd.v1.Tensors", "kernd.v1.KvCache"}) {
+    EXPECT_EQ(Check(*stub, service, response), StatusCode::OK) << service;
+    EXPECT_EQ(response.status(), HealthCheckResponse::SERVING) << service;
+  }
+  EXPECT_EQ(Check(*stub, "no.such.Service", response), StatusCode::NOT_FOUND);
+}
+
+TEST(Lifecycle, WatchesSeeTheDrainAndEnd) {
+  const auto daemon = Daemon::Start({"--drain-delay", "200ms"});
+  ASSERT_NE(daemon, nullptr);
+  const auto stub = health::Health::NewStub(Connect(daemon->endpoint()));
+  grpc::ClientContext known_context, unknown_context;
+  health::HealthCheckRequest request;
+  HealthCheckResponse response;
+  const auto known = stub->Watch(&known_context, request);
+  request.set_service("no.such.Service");
+  const auto unknown = stub->Watch(&unknown_context, request);
+  ASSERT_TRUE(known->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  ASSERT_TRUE(unknown->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  daemon->Signal(SIGTERM);
+  ASSERT_TRUE(known->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(known->Read(&response));
+  EXPECT_EQ(known->Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(unknown->Read(&response));
+  EXPECT_EQ(unknown->Finish().error_code(), StatusCode::UNAVAILABLE);
+  // With the drain's timeout of 30 s, a watch that stayed open would keep the daemon that long.
+  EXPECT_EQ(daemon->Wait(10), 0);
+}
+
+TEST(Lifecycle, DrainTakesCallsDuringTheDelayAndFinishesWhatIsInFlight) {
+  const auto daemon = Daemon::Start({"--drain-delay", "1s", "--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  daemon->Signal(SIGTERM);
+  for (int i = 0; i < 1000 && HttpGet(daemon->http(), "/readyz").first == 200; ++i) {
+  }
+  EXPECT_EQ(HttpGet(daemon->http(), "/readyz").first, 503);
+  EXPECT_EQ(HttpGet(daemon->http(), "/healthz").first, 200);
+  v1::MatmulReply reply;
+  EXPECT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok()) << "calls are taken during the delay";
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(std::make_unique<PendingCall>(channel, LongCall()));
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 4));
+  for (const auto& call : calls) EXPECT_TRUE(call->Finish().ok()) << call->Finish().error_message();
+  EXPECT_EQ(daemon->Wait(20), 0);
+}
+
+TEST(Lifecycle, ASecondSignalEndsAtOnce) {
+  const auto daemon = Daemon::Start({"--drain-delay", "60s"});
+  ASSERT_NE(daemon, nullptr);
+  daemon->Signal(SIGTERM);
+  for (int i = 0; i < 1000 && HttpGet(daemon->http(), "/readyz").first == 200; ++i) {
+  }
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(10), 128 + SIGTERM);
+}
+
+TEST(Lifecycle, CallsBeyondTheQueueAreRefusedWithARetry) {
+  const auto daemon = Daemon::Start({"--max-queued-calls", "2", "--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  PendingCall first(channel, LongCall()), second(channel, LongCall());
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 2));
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 1));
+  const RawReply refused = RawCall(channel, kMatmul, SmallMatmul().SerializeAsString());
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.reason, "QUEUE_FULL");
+  EXPECT_TRUE(refused.retry_after_s.has_value());
+  EXPECT_TRUE(first.Finish().ok());
+  EXPECT_TRUE(second.Finish().ok());
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_rejected_total{reason=\"QUEUE_FULL\"}", 1));
+}
+
+TEST(Lifecycle, MemoryThatIsFullNowIsRefusedWithARetryAndGivenBack) {
+  const auto daemon = Daemon::Start({"--memory-limit", "3MiB", "--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  PendingCall first(channel, LongCall());  // 2 MiB and a workspace
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 0));
+  const RawReply refused = RawCall(channel, kAttention, LongCall().SerializeAsString());
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.status.error_message();
+  EXPECT_EQ(refused.reason, "MEMORY_FULL");
+  EXPECT_TRUE(refused.retry_after_s.has_value());
+  EXPECT_EQ(refused.metadata.at("limit_bytes"), std::to_string(3 << 20));
+  EXPECT_EQ(std::stoll(refused.metadata.at("needed_bytes")), std::stoll(refused.metadata.at("input_bytes")) +
+                                                                 std::stoll(refused.metadata.at("output_bytes")) +
+                                                                 std::stoll(refused.metadata.at("workspace_bytes")));
+  EXPECT_TRUE(first.Finish().ok());
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 0));
+}
+
+// A queued call whose client leaves, or whose deadline passes, is never computed and gives its place back at once.
+TEST(Lifecycle, QueuedCallsThatNobodyWaitsForAreDropped) {
+  const auto daemon = Daemon::Start({"--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  PendingCall running(channel, LongCall());
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
+  PendingCall cancelled(channel, LongCall());
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 1));
+  cancelled.Cancel();
+  EXPECT_EQ(cancelled.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 0));
+  PendingCall late(channel, LongCall(), std::chrono::milliseconds(100));
+  EXPECT_EQ(late.Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(running.Finish().ok());
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 0));
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 0));
+  EXPECT_EQ(daemon->Stop(), 0);
+  EXPECT_THAT(daemon->Log(), HasSubstr("CANCELLED"));
+  EXPECT_THAT(daemon->Log(), HasSubstr("DEADLINE_EXCEEDED"));
+}
+
+TEST(Lifecycle, APortThatIsTakenEndsTheStart) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  const std::string command =
+      std::string(KERND_BINARY) + " --http-listen off --listen " + daemon->endpoint() + " 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
+  EXPECT_EQ(WEXITSTATUS(std::system((std::string(KERND_BINARY) + " --max-queued-calls 0 2>/dev/null").c_str())), 2);
+  EXPECT_EQ(WEXITSTATUS(
+                std::system((std::string(KERND_BINARY) + " --backend cuda --listen 127.0.0.1:0 2>/dev/null").c_str())),
+            4);
+}
+
+TEST(Lifecycle, ServesOnAUnixSocketAndReplacesAStaleOne) {
+  const std::string path = "/tmp/kernd-test-" + std::to_string(getpid()) + ".sock";
+  for (const int signal_number : {SIGKILL, SIGTERM}) {  // the first leaves its file behind
+    const auto daemon = Daemon::Start({"--listen", "unix:" + path});
+    ASSERT_NE(daemon, nullptr);
+    v1::MatmulReply reply;
+    EXPECT_TRUE(Call(Connect("unix:" + path), kMatmul, SmallMatmul(), reply).status.ok());
+    daemon->Signal(signal_number);
+    daemon->Wait(10);
+  }
+  EXPECT_NE(access(path.c_str(), F_OK), 0) << "the socket file is gone after a clean end";
+}
+
+TEST(Lifecycle, ReflectionAndChannelzAnswer) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  // grpc.reflection.v1alpha.ServerReflectionRequest { list_services = 7: "" }
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  const auto stream =
+      stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  stream->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const grpc::Slice list(std::string("\x3a\x00", 2));
+  stream->Write(grpc::ByteBuffer(&list, 1), nullptr);
+  queue.Next(&tag, &ok);
+  grpc::ByteBuffer answer;
+  stream->Read(&answer, nullptr);
+  queue.Next(&tag, &ok);
+  ASSERT_TRUE(ok);
+  grpc::Slice slice;
+  ASSERT_TRUE(answer.DumpToSingleSlice(&slice).ok());
+  const std::string text(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const char* service : {"kernd.v1.Compute", "kernd.v1.Tensors", "kernd.v1.KvCache", "kernd.v1.Device",
+                              "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"}) {
+    EXPECT_THAT(text, HasSubstr(service));
+  }
+  context.TryCancel();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  EXPECT_TRUE(RawCall(channel, "/grpc.channelz.v1.Channelz/GetServers", "").status.ok());
+}
+
+TEST(Lifecycle, CapabilitiesAndKernelsNameWhatRuns) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  v1::GetCapabilitiesReply capabilities;
+  ASSERT_TRUE(
+      Call(channel, "/kernd.v1.Device/GetCapabilities", v1::GetCapabilitiesRequest(), capabilities).status.ok());
+  EXPECT_EQ(capabilities.backend(), "cpu");
+  ASSERT_EQ(capabilities.devices_size(), 1);
+  EXPECT_EQ(capabilities.devices(0).tier(), v1::DeviceInfo::TIER_CPU);
+  EXPECT_GT(capabilities.devices(0).memory_total_bytes(), 0);
+  EXPECT_NE(capabilities.server_epoch(), 0u);
+  v1::ListKernelsReply kernels;
+  ASSERT_TRUE(Call(channel, "/kernd.v1.Device/ListKernels", v1::ListKernelsRequest(), kernels).status.ok());
+  // Whatever a call is served by is in the list, and can be forced.
+  v1::MatmulReply reply;
+  ASSERT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok());
+  EXPECT_THAT(kernels.kernels(), ::testing::Contains(::testing::Property(&v1::Kernel::name, reply.kernel().name())));
+  v1::MatmulRequest forced = SmallMatmul();
+  forced.mutable_matmul()->mutable_kernel()->set_name(reply.kernel().name());
+  ASSERT_TRUE(Call(channel, kMatmul, forced, reply).status.ok());
+  EXPECT_EQ(reply.kernel().reason(), "forced");
+}
+
+TEST(Lifecycle, EveryCallIsLoggedAndCounted) {
+  const auto daemon = Daemon::Start({"--log-format", "json"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  v1::MatmulRequest request = SmallMatmul();
+  request.mutable_options()->set_request_id("my \"id\"");
+  v1::MatmulReply reply;
+  ASSERT_TRUE(Call(channel, kMatmul, request, reply).status.ok());
+  request.mutable_matmul()->mutable_a()->set_data("short");
+  EXPECT_FALSE(Call(channel, kMatmul, request, reply).status.ok());
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 0));
+  const auto metrics = daemon->Metrics();
+  EXPECT_EQ(metrics.at("kernd_requests_total{code=\"OK\",method=\"Compute/Matmul\"}"), 1);
+  EXPECT_EQ(metrics.at("kernd_requests_total{code=\"INVALID_ARGUMENT\",method=\"Compute/Matmul\"}"), 1);
+  EXPECT_GT(metrics.at("kernd_request_bytes_total{method=\"Compute/Matmul\"}"), 64);
+  EXPECT_EQ(metrics.at("kernd_stage_seconds_count{stage=\"kernel\"}"), 1);
+  EXPECT_EQ(daemon->Stop(), 0);
+  EXPECT_THAT(daemon->Log(), HasSubstr("my \\\"id\\\""));
+  EXPECT_THAT(daemon->Log(), HasSubstr("a=F32[2,2] b=F32[2,2]"));
+}
+
+}  // namespace
+}  // namespace kernd::testing

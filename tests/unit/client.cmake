@@ -1,0 +1,7 @@
+# Tests of client/: the wire, calls against a daemon in the test's own process, tensor files, the command line.
+set(here ${CMAKE_CURRENT_LIST_DIR})
+kernd_test(client_wire_test unit SRCS ${here}/client_wire_test.cc DEPS kernd_client kernd_proto)
+kernd_test(client_retry_test unit SRCS ${here}/client_retry_test.cc DEPS kernd_client kernd_proto)
+kernd_test(client_call_test unit SRCS ${here}/client_call_test.cc DEPS kernd_client kernd_proto)
+kernd_test(client_files_test unit SRCS ${here}/client_files_test.cc DEPS kernd_cli)
+kernd_test(client_cli_test unit SRCS ${here}/client_cli_test.cc DEPS kernd_cli kernd_proto)

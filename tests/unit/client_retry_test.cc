@@ -1,0 +1,111 @@
+#include "client/src/retry.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "client/src/status.h"
+#include "kernd/client/error.h"
+#include "tests/unit/client_fake_daemon.h"
+
+namespace kernd::client {
+namespace {
+
+const absl::Status kUnavailable = absl::UnavailableError("down");
+
+RetryPolicy Policy() {
+  RetryPolicy policy;
+  policy.max_attempts = 5;
+  policy.initial_backoff = absl::Milliseconds(100);
+  policy.max_backoff = absl::Milliseconds(350);
+  policy.multiplier = 2;
+  policy.jitter = 0.5;
+  return policy;
+}
+
+TEST(RetryTest, BackoffGrowsUpToItsLimitAndEndsWithTheAttempts) {
+  const double middle = 0.5;  // no jitter either way
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, middle), absl::Milliseconds(100));
+  EXPECT_EQ(RetryDelay(Policy(), 2, kUnavailable, {}, middle), absl::Milliseconds(200));
+  EXPECT_EQ(RetryDelay(Policy(), 3, kUnavailable, {}, middle), absl::Milliseconds(350));
+  EXPECT_EQ(RetryDelay(Policy(), 4, kUnavailable, {}, middle), absl::Milliseconds(350));
+  EXPECT_EQ(RetryDelay(Policy(), 5, kUnavailable, {}, middle), std::nullopt);
+}
+
+TEST(RetryTest, JitterSpreadsBackoffBothWays) {
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.0), absl::Milliseconds(50));
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.75), absl::Milliseconds(125));
+}
+
+TEST(RetryTest, AHugeNumberOfAttemptsStaysAtTheLimit) {
+  RetryPolicy policy = Policy();
+  policy.max_attempts = 1 << 30;
+  EXPECT_EQ(RetryDelay(policy, 1'000'000, kUnavailable, {}, 0.5), absl::Milliseconds(350));
+}
+
+TEST(RetryTest, TheDaemonsWordGoesBeforeBackoffAndIsNeverShortened) {
+  const absl::Status told = FromGrpc(Refusal(grpc::UNAVAILABLE, "starting", "STARTING", "", 5000));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.0), absl::Seconds(5));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.5), absl::Milliseconds(6250));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.delay = absl::Seconds(1)}, 0.0), absl::Seconds(1));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.never = true}, 0.0), std::nullopt);
+}
+
+TEST(RetryTest, OnlyUnavailableIsRetriedUnasked) {
+  for (const auto code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kDeadlineExceeded,
+                          absl::StatusCode::kInternal, absl::StatusCode::kCancelled, absl::StatusCode::kUnimplemented,
+                          absl::StatusCode::kResourceExhausted}) {
+    EXPECT_EQ(RetryDelay(Policy(), 1, absl::Status(code, "no"), {}, 0.5), std::nullopt) << static_cast<int>(code);
+  }
+}
+
+TEST(RetryTest, AFullDaemonIsRetriedOnlyWhenAskedForAndToldWhen) {
+  const absl::Status full = FromGrpc(Refusal(grpc::RESOURCE_EXHAUSTED, "full", "MEMORY_FULL", "", 70));
+  const absl::Status never_fits = FromGrpc(Refusal(grpc::RESOURCE_EXHAUSTED, "large", "TOO_LARGE"));
+  RetryPolicy policy = Policy();
+  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0), std::nullopt);
+  policy.on_resource_exhausted = true;
+  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0), absl::Milliseconds(70));
+  EXPECT_EQ(RetryDelay(policy, 1, never_fits, {}, 0.0), std::nullopt);
+}
+
+TEST(RetryTest, ValidationNamesTheOption) {
+  EXPECT_TRUE(ValidateRetryPolicy(RetryPolicy()).ok());
+  const auto field = [](auto change) {
+    RetryPolicy policy;
+    change(policy);
+    return DetailsOf(ValidateRetryPolicy(policy)).field;
+  };
+  EXPECT_EQ(field([](RetryPolicy& p) { p.max_attempts = 0; }), "retry.max_attempts");
+  EXPECT_EQ(field([](RetryPolicy& p) { p.max_backoff = absl::ZeroDuration(); }), "retry.max_backoff");
+  EXPECT_EQ(field([](RetryPolicy& p) { p.multiplier = std::nan(""); }), "retry.multiplier");
+  EXPECT_EQ(field([](RetryPolicy& p) { p.multiplier = 0.5; }), "retry.multiplier");
+  EXPECT_EQ(field([](RetryPolicy& p) { p.jitter = 1.5; }), "retry.jitter");
+}
+
+TEST(DetailsTest, OfADaemonsRefusal) {
+  const absl::Status status =
+      FromGrpc(Refusal(grpc::RESOURCE_EXHAUSTED, "memory is full", "MEMORY_FULL", "attention.q", 1500));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "memory is full");
+  const ErrorDetails details = DetailsOf(status);
+  EXPECT_EQ(details.reason, "MEMORY_FULL");
+  EXPECT_EQ(details.field, "attention.q");
+  EXPECT_EQ(details.retry_after, absl::Milliseconds(1500));
+  EXPECT_EQ(details.metadata.at("limit_bytes"), "1024");
+}
+
+TEST(DetailsTest, DamagedOrAbsentDetailsLeaveCodeAndMessage) {
+  for (const std::string& trailer : {std::string(), std::string("\xff\xff\xff"), std::string(1, '\0')}) {
+    const absl::Status status = FromGrpc(grpc::Status(grpc::NOT_FOUND, "gone", trailer));
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(status.message(), "gone");
+    EXPECT_TRUE(DetailsOf(status).reason.empty());
+    EXPECT_FALSE(DetailsOf(status).retry_after);
+  }
+  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "?")).code(), absl::StatusCode::kUnknown);
+  EXPECT_TRUE(DetailsOf(absl::OkStatus()).reason.empty());
+}
+
+}  // namespace
+}  // namespace kernd::client

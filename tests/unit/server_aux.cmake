@@ -1,0 +1,13 @@
+# Tests of server/config and server/telemetry.
+kernd_test(config_test unit
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/config_test.cc
+  DEPS kernd_config)
+kernd_test(telemetry_test unit
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/telemetry_test.cc
+  DEPS kernd_telemetry PkgConfig::HTTPLIB nlohmann_json::nlohmann_json)
+
+# promtool lints the metrics page; ./dev unpacks it under .cache/tools where it is not installed.
+find_program(PROMTOOL promtool HINTS ${PROJECT_SOURCE_DIR}/.cache/tools/usr/bin)
+if(PROMTOOL)
+  set_tests_properties(telemetry_test PROPERTIES ENVIRONMENT "PROMTOOL=${PROMTOOL}")
+endif()
