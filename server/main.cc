@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
 #include "server/config/build_info.h"
@@ -49,6 +50,9 @@ void SetUpHeap() {
   mallopt(M_TOP_PAD, 16 << 20);
 #endif
 }
+
+// Debian builds Abseil with its debug checks, so that every lock in gRPC walks a global graph to look for deadlocks.
+void SetUpLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 // As many descriptors as the system lets this process have.
 void RaiseDescriptorLimit() {
@@ -243,6 +247,7 @@ int Serve(const config::ServerOptions& options) {
 
 int Main(int argc, char** argv) {
   SetUpHeap();
+  SetUpLocks();
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   // Before any thread exists, so that every thread leaves them to sigwait.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
 
 namespace kernd::core {
@@ -11,6 +12,8 @@ namespace {
 
 // How soon a refused call may try again: about the time in which a few calls end.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
+
+constexpr int kLeaseWaits = 5000;  // of a millisecond each
 
 std::map<std::string, std::string> MemoryMetadata(const MemoryUse& use, std::int64_t limit, std::int64_t used) {
   return {{"needed_bytes", absl::StrCat(use.peak())},     {"input_bytes", absl::StrCat(use.inputs)},
@@ -47,6 +50,10 @@ Engine::Engine(const Options& options, std::unique_ptr<Backend> backend)
 Engine::~Engine() {
   queue_.Close();
   for (std::thread& worker : workers_) worker.join();
+  // Replies on their way to a socket still hold their calls; the budgets must outlive them.
+  for (int i = 0; i < kLeaseWaits && (places_.used() != 0 || memory_.used() != 0); ++i) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 absl::Status Engine::Start(const Backend::Progress& progress) {

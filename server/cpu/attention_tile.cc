@@ -300,7 +300,7 @@ class Tile {
         StoreVector(x + j, p);
       }
       float* l = s_.l + (r0 + r) * kWidth;
-      StoreVector(l, LoadVector<F32>(l) + sum);
+      StoreVector(l, LoadVector<F32>(l) * shrink[r] + sum);
     }
   }
 

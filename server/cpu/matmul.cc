@@ -139,7 +139,10 @@ absl::StatusOr<MatmulChoice> ChooseMatmul(const MatmulProblem& p, const MatmulGe
     choice.threads = 1;
     return choice;
   }
-  if (HasNoProduct(p, g)) choice.onednn = false;  // nothing to multiply: the epilogue is all there is
+  if (HasNoProduct(p, g) && choice.onednn) {  // nothing to multiply: the packed kernel's epilogue is all there is
+    choice.onednn = false;
+    if (choice.reason == ChoiceReason::kRule) choice.name = packed;
+  }
   std::optional<std::int64_t> bytes;
   if (choice.onednn) {
     const auto onednn_bytes = OneDnnWorkspaceBytes(p, g, choice.threads);

@@ -165,11 +165,12 @@ class GenericCall final : public ServerCall {
 
   void OnArrived(bool ok) {
     if (!ok) return done_.Disarm();  // the server stops; a call that never came is never done
-    ListenGeneric(environment_, service_, queue_);
     method_ = Enter(context_.method());
-    if (method_ == nullptr) return;
-    reading_since_ = core::SteadyNow();
-    stream_.Read(&request, read_.Arm());
+    if (method_ != nullptr) {
+      reading_since_ = core::SteadyNow();
+      stream_.Read(&request, read_.Arm());
+    }
+    ListenGeneric(environment_, service_, queue_);  // after: this call is under way, and enough others are waited for
   }
 
   void OnRead(bool ok) {
