@@ -52,7 +52,9 @@ void SetUpHeap() {
 }
 
 // Debian builds Abseil with its debug checks, so that every lock in gRPC walks a global graph to look for deadlocks.
-void SetUpLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+void SetUpLocks() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 // As many descriptors as the system lets this process have.
 void RaiseDescriptorLimit() {

@@ -43,7 +43,9 @@ int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err
       ->envname("KERND_ENDPOINT")
       ->type_name("TARGET")
       ->capture_default_str();
-  app.add_option("--timeout", context.timeout, "Of a call, retries included")->check(IsDuration())->capture_default_str();
+  app.add_option("--timeout", context.timeout, "Of a call, retries included")
+      ->check(IsDuration())
+      ->capture_default_str();
   app.add_option("--metadata", context.metadata, "Send this with each call; may be repeated")
       ->check(IsMetadata())
       ->allow_extra_args(false);

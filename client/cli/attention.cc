@@ -40,8 +40,8 @@ struct Sizes {
 };
 
 absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
-  const absl::Status wrong =
-      absl::InvalidArgumentError("--random " + text + ": must be BxHqxLqxD, with ,Hkv,Lkv,Dv after it where they differ");
+  const absl::Status wrong = absl::InvalidArgumentError(
+      "--random " + text + ": must be BxHqxLqxD, with ,Hkv,Lkv,Dv after it where they differ");
   const std::size_t comma = text.find(',');
   const absl::StatusOr<std::vector<std::int64_t>> q = ParseDims(text.substr(0, comma), "x");
   if (!q.ok() || q->size() != 4) return wrong;
@@ -166,8 +166,9 @@ int RunAttention(const Context& context, const Flags& flags) {
   const absl::StatusOr<client::AttentionReply> reply = client->Attention(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
   if (!reply.ok()) return context.CallFailed(reply.status());
-  CallReport report{"attention", shapes, {{"o", reply->o.dtype(), reply->o.shape()}}, reply->kernel, reply->timing,
-                    reply->memory, client_us, std::nullopt};
+  CallReport report{"attention",   shapes,        {{"o", reply->o.dtype(), reply->o.shape()}},
+                    reply->kernel, reply->timing, reply->memory,
+                    client_us,     std::nullopt};
   if (args->want_lse) report.results.push_back({"lse", reply->lse.dtype(), reply->lse.shape()});
   const absl::Status written = WriteResults(flags, *reply);
   if (!written.ok()) return context.BadArguments(written);

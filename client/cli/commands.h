@@ -1,4 +1,5 @@
-// The commands of kernctl. Each function adds one to `app` and, once it was chosen and its options parsed, sets `action`.
+// The commands of kernctl. Each function adds one to `app` and, once it was chosen and its options parsed, sets
+// `action`.
 #pragma once
 
 #include "CLI/CLI.hpp"

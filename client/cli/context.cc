@@ -8,17 +8,13 @@ namespace {
 // What a person might do next, or nothing.
 std::string Hint(const absl::Status& status, const client::ErrorDetails& details) {
   switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return "kernctl health --wait 30s waits until the daemon is ready";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "--timeout 5m gives it more time";
+    case absl::StatusCode::kUnavailable: return "kernctl health --wait 30s waits until the daemon is ready";
+    case absl::StatusCode::kDeadlineExceeded: return "--timeout 5m gives it more time";
     case absl::StatusCode::kResourceExhausted:
       return details.reason == client::reason::kTooLarge ? "it can never fit there: split the problem"
                                                          : "the daemon is full now: try again later";
-    case absl::StatusCode::kUnimplemented:
-      return "kernctl gpu-info and kernctl kernels show what this daemon offers";
-    default:
-      return "";
+    case absl::StatusCode::kUnimplemented: return "kernctl gpu-info and kernctl kernels show what this daemon offers";
+    default: return "";
   }
 }
 

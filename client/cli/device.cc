@@ -72,8 +72,9 @@ void PrintDevice(const Context& context, const client::DeviceInfo& d) {
   AddRow(table, "tier", std::string(client::Name(d.tier)));
   AddRow(table, "compute capability", d.compute_capability);
   AddRow(table, "processors", std::to_string(d.processors));
-  AddRow(table, "memory", absl::StrFormat("%s, calls may hold %s, hold %s now", FormatBytes(d.memory_total_bytes),
-                                          FormatBytes(d.memory_limit_bytes), FormatBytes(d.memory_reserved_bytes)));
+  AddRow(table, "memory",
+         absl::StrFormat("%s, calls may hold %s, hold %s now", FormatBytes(d.memory_total_bytes),
+                         FormatBytes(d.memory_limit_bytes), FormatBytes(d.memory_reserved_bytes)));
   AddRow(table, "hardware has", Join(d.hardware_has, ", "));
   AddRow(table, "build has", Join(d.build_has, ", "));
   AddRow(table, "kernels use", Join(d.kernels_use, ", "));

@@ -136,8 +136,9 @@ int RunMatmul(const Context& context, const Flags& flags) {
   const absl::StatusOr<client::MatmulReply> reply = client->Matmul(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
   if (!reply.ok()) return context.CallFailed(reply.status());
-  CallReport report{"matmul", shapes, {{"d", reply->d.dtype(), reply->d.shape()}}, reply->kernel, reply->timing,
-                    reply->memory, client_us, std::nullopt};
+  CallReport report{"matmul",      shapes,        {{"d", reply->d.dtype(), reply->d.shape()}},
+                    reply->kernel, reply->timing, reply->memory,
+                    client_us,     std::nullopt};
   if (!flags.common.out.empty()) {
     const absl::Status written = WriteTensor(flags.common.out, "d", reply->d.view());
     if (!written.ok()) return context.BadArguments(written);

@@ -84,7 +84,9 @@ absl::StatusOr<client::TensorView> Operands::Keep(absl::StatusOr<client::Tensor>
   return tensors_.emplace_back(*std::move(tensor)).view();
 }
 
-absl::StatusOr<client::TensorView> Operands::FromFile(const std::string& file) { return Keep(ReadTensor(file)); }
+absl::StatusOr<client::TensorView> Operands::FromFile(const std::string& file) {
+  return Keep(ReadTensor(file));
+}
 
 absl::StatusOr<client::TensorView> Operands::Random(client::DataType dtype, std::vector<std::int64_t> shape,
                                                     std::uint64_t seed) {

@@ -23,23 +23,29 @@ client::DataType DataTypeOf(const std::string& name) {
 }
 
 void AddOperationFlags(CLI::App& command, const std::string& sizes, OperationFlags& flags) {
-  command.add_option("--random", flags.random, "Random operands, N(0,1) rounded to --dtype (integers: 32 times that): " + sizes)
+  command
+      .add_option("--random", flags.random,
+                  "Random operands, N(0,1) rounded to --dtype (integers: 32 times that): " + sizes)
       ->type_name("SIZES");
-  command.add_option("--dtype", flags.dtype, "Element type of random operands")->check(IsDataType())->capture_default_str();
+  command.add_option("--dtype", flags.dtype, "Element type of random operands")
+      ->check(IsDataType())
+      ->capture_default_str();
   command.add_option("--seed", flags.seed, "Seed of random operands")->capture_default_str();
   command.add_option("--out-dtype", flags.result_dtype, "Element type of the result; default: the daemon's")
       ->check(IsDataType());
   command.add_option("--numerics", flags.numerics, "How sums may be rounded")
       ->check(CLI::IsMember({"default", "tf32", "batch-invariant"}))
       ->capture_default_str();
-  command.add_option("--kernel", flags.kernel, "Force the kernel of this name (see kernctl kernels)")->type_name("NAME");
+  command.add_option("--kernel", flags.kernel, "Force the kernel of this name (see kernctl kernels)")
+      ->type_name("NAME");
   command.add_option("--tile", flags.tile, "Force a kernel by its tile")->type_name("MxNxK");
   command.add_option("--out", flags.out, "Write the result to this file")->type_name("FILE");
   command.add_option("--expect", flags.expect, "Compare the result with this file; exit code 4 where it differs")
       ->type_name("FILE");
-  command.add_option("--tolerance", flags.tolerance,
-                     "Largest error, as a part of the largest expected magnitude; default by element type: F64 1e-12, "
-                     "F32 1e-5, F16 2e-3, BF16 1.6e-2, F8 0.13, integers 0")
+  command
+      .add_option("--tolerance", flags.tolerance,
+                  "Largest error, as a part of the largest expected magnitude; default by element type: F64 1e-12, "
+                  "F32 1e-5, F16 2e-3, BF16 1.6e-2, F8 0.13, integers 0")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--plan", flags.plan, "Print the kernel and the exact bytes; run nothing");
   command.add_option("--request-id", flags.request_id, "Id for the daemon's logs")->type_name("ID");
@@ -83,25 +89,20 @@ absl::StatusOr<std::optional<client::TensorView>> OptionalFile(const std::string
 double DefaultTolerance(client::DataType operand, client::DataType result) {
   const auto of = [](client::DataType type) {
     switch (type) {
-      case client::DataType::kF64:
-        return 1e-12;
-      case client::DataType::kF32:
-        return 1e-5;
-      case client::DataType::kF16:
-        return 2e-3;
-      case client::DataType::kBF16:
-        return 1.6e-2;
+      case client::DataType::kF64: return 1e-12;
+      case client::DataType::kF32: return 1e-5;
+      case client::DataType::kF16: return 2e-3;
+      case client::DataType::kBF16: return 1.6e-2;
       case client::DataType::kF8E4M3:
-      case client::DataType::kF8E5M2:
-        return 0.13;
-      default:
-        return 0.0;
+      case client::DataType::kF8E5M2: return 0.13;
+      default: return 0.0;
     }
   };
   return std::max(of(operand), of(result));
 }
 
-absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataType operand, const client::Tensor& actual) {
+absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataType operand,
+                                    const client::Tensor& actual) {
   const absl::StatusOr<client::Tensor> expected = ReadTensor(flags.expect);
   if (!expected.ok()) return expected.status();
   if (expected->shape() != actual.shape()) {
@@ -109,8 +110,7 @@ absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataTyp
                                       ", the result " + client::ToString(actual.dtype(), actual.shape()));
   }
   const std::int64_t count = std::ssize(expected->bytes()) / client::ElementBytes(expected->dtype());
-  const std::vector<double> values =
-      reference::LoadAll(KernelType(expected->dtype()), expected->bytes().data(), count);
+  const std::vector<double> values = reference::LoadAll(KernelType(expected->dtype()), expected->bytes().data(), count);
   double largest = 0;
   for (const double x : values) {
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
@@ -119,8 +119,7 @@ absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataTyp
   expectation.file = flags.expect;
   expectation.tolerance = flags.tolerance.value_or(DefaultTolerance(operand, actual.dtype()));
   const std::vector<double> bounds(values.size(), expectation.tolerance * largest);
-  expectation.comparison =
-      reference::Compare(KernelType(actual.dtype()), actual.bytes().data(), values, bounds);
+  expectation.comparison = reference::Compare(KernelType(actual.dtype()), actual.bytes().data(), values, bounds);
   return expectation;
 }
 

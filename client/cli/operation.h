@@ -54,10 +54,11 @@ struct Expectation {
   reference::Comparison comparison;
 };
 
-// Compares with the tensor of `flags.expect`: every element within the tolerance times the largest expected magnitude, NaN
-// where NaN is expected, and infinities met exactly. The tolerance is that of the flags, else DefaultTolerance.
+// Compares with the tensor of `flags.expect`: every element within the tolerance times the largest expected magnitude,
+// NaN where NaN is expected, and infinities met exactly. The tolerance is that of the flags, else DefaultTolerance.
 // INVALID_ARGUMENT where the shapes differ.
-absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataType operand, const client::Tensor& actual);
+absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataType operand,
+                                    const client::Tensor& actual);
 
 // Of the coarser of the two types: F64 1e-12, F32 1e-5, F16 2e-3, BF16 1.6e-2, F8 0.13, integers 0.
 double DefaultTolerance(client::DataType operand, client::DataType result);

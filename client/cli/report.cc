@@ -31,7 +31,9 @@ std::array<StageTime, 10> Stages(const client::Timing& t) {
            {"encode", t.encode_us}}};
 }
 
-std::string TileText(const client::Tile& tile) { return absl::StrFormat("%dx%dx%d", tile.m, tile.n, tile.k); }
+std::string TileText(const client::Tile& tile) {
+  return absl::StrFormat("%dx%dx%d", tile.m, tile.n, tile.k);
+}
 
 json ShapesJson(const std::vector<NamedShape>& shapes) {
   json out = json::object();
@@ -42,7 +44,8 @@ json ShapesJson(const std::vector<NamedShape>& shapes) {
 }
 
 json KernelJson(const client::KernelUsed& kernel) {
-  json out = {{"name", kernel.name}, {"device", kernel.device}, {"numerics", kernel.numerics}, {"reason", kernel.reason}};
+  json out = {
+      {"name", kernel.name}, {"device", kernel.device}, {"numerics", kernel.numerics}, {"reason", kernel.reason}};
   if (kernel.tile) out["tile"] = {kernel.tile->m, kernel.tile->n, kernel.tile->k};
   return out;
 }
@@ -89,7 +92,8 @@ std::string MemoryText(const client::Memory& m) {
 std::string NaiveText(const client::Memory& m) {
   std::string text = FormatBytes(m.naive_bytes);
   if (m.peak_bytes > 0) {
-    text += absl::StrFormat(", %.1f times as much", static_cast<double>(m.naive_bytes) / static_cast<double>(m.peak_bytes));
+    text +=
+        absl::StrFormat(", %.1f times as much", static_cast<double>(m.naive_bytes) / static_cast<double>(m.peak_bytes));
   }
   return text;
 }
@@ -99,8 +103,9 @@ std::string ExpectationText(const Expectation& e) {
   std::string text = absl::StrFormat("max error %.3g, mean %.3g; tolerance %.3g of the largest value", c.max_abs,
                                      c.mean_abs, e.tolerance);
   if (c.ok()) return "OK: " + text;
-  return "WRONG: " + text + absl::StrFormat("; %d of %d differ, first at [%d]: %.9g, expected %.9g", c.mismatches,
-                                            c.count, c.first_mismatch, c.first_actual, c.first_expected);
+  return "WRONG: " + text +
+         absl::StrFormat("; %d of %d differ, first at [%d]: %.9g, expected %.9g", c.mismatches, c.count,
+                         c.first_mismatch, c.first_actual, c.first_expected);
 }
 
 void PrintTimes(std::ostream& out, const client::Timing& timing, double client_us) {

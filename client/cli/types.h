@@ -6,7 +6,9 @@
 
 namespace kernd::cli {
 
-constexpr DataType KernelType(client::DataType type) { return static_cast<DataType>(type); }
+constexpr DataType KernelType(client::DataType type) {
+  return static_cast<DataType>(type);
+}
 
 static_assert(KernelType(client::DataType::kUnspecified) == DataType::kInvalid);
 static_assert(KernelType(client::DataType::kBool) == DataType::kBool);

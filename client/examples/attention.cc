@@ -32,7 +32,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   const std::span<const float> o = reply->o.values<float>();
-  std::printf("O %s: %g %g %g ...\n", kernd::client::ToString(reply->o.dtype(), reply->o.shape()).c_str(), o[0], o[1], o[2]);
+  std::printf("O %s: %g %g %g ...\n", kernd::client::ToString(reply->o.dtype(), reply->o.shape()).c_str(), o[0], o[1],
+              o[2]);
   std::printf("kernel %s on %s, %.0f us, %lld bytes at most\n", reply->kernel.name.c_str(),
               reply->kernel.device.c_str(), reply->timing.kernel_us, static_cast<long long>(reply->memory.peak_bytes));
 }

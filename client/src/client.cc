@@ -68,10 +68,11 @@ absl::StatusOr<HealthStatus> Client::Health(std::string_view service, const Call
   message.set_service(std::string(service));
   Pieces request;
   request.Message(message);
-  return impl_->Call("/grpc.health.v1.Health/Check", absl::StatusOr<Pieces>(std::move(request)), options,
-                     DecodeHealth);
+  return impl_->Call("/grpc.health.v1.Health/Check", absl::StatusOr<Pieces>(std::move(request)), options, DecodeHealth);
 }
 
-std::string_view Version() { return KERND_VERSION; }
+std::string_view Version() {
+  return KERND_VERSION;
+}
 
 }  // namespace kernd::client

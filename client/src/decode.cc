@@ -30,7 +30,9 @@ absl::Status Parse(grpc::ByteBuffer buffer, Message* message) {
   return Parse(parsed->rest, message);
 }
 
-std::vector<std::int64_t> ShapeOf(const v1::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+std::vector<std::int64_t> ShapeOf(const v1::Tensor& tensor) {
+  return {tensor.shape().begin(), tensor.shape().end()};
+}
 
 DataType TypeOf(int wire) {
   const auto type = static_cast<DataType>(wire);
@@ -48,15 +50,17 @@ absl::Status Take(const v1::Tensor& head, int field, const char* name, ParsedRep
 }
 
 Timing TimingOf(const v1::Timing& t) {
-  return {t.total_us(), t.headers_us(), t.decode_us(), t.validate_us(), t.admit_us(), t.queue_us(),
-          t.stage_in_us(), t.h2d_us(), t.kernel_us(), t.d2h_us(), t.encode_us()};
+  return {t.total_us(),    t.headers_us(), t.decode_us(), t.validate_us(), t.admit_us(), t.queue_us(),
+          t.stage_in_us(), t.h2d_us(),     t.kernel_us(), t.d2h_us(),      t.encode_us()};
 }
 
 Memory MemoryOf(const v1::Memory& m) {
   return {m.peak_bytes(), m.input_bytes(), m.output_bytes(), m.workspace_bytes(), m.pinned_bytes(), m.naive_bytes()};
 }
 
-Tile TileOf(const v1::Tile& tile) { return {tile.m(), tile.n(), tile.k()}; }
+Tile TileOf(const v1::Tile& tile) {
+  return {tile.m(), tile.n(), tile.k()};
+}
 
 KernelUsed KernelOf(const v1::KernelUsed& k) {
   KernelUsed kernel{k.name(), std::nullopt, k.device(), k.numerics(), k.reason()};
@@ -167,12 +171,9 @@ absl::StatusOr<HealthStatus> DecodeHealth(grpc::ByteBuffer buffer) {
   grpc::health::v1::HealthCheckResponse message;
   KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
   switch (message.status()) {
-    case grpc::health::v1::HealthCheckResponse::SERVING:
-      return HealthStatus::kServing;
-    case grpc::health::v1::HealthCheckResponse::NOT_SERVING:
-      return HealthStatus::kNotServing;
-    default:
-      return HealthStatus::kUnknown;
+    case grpc::health::v1::HealthCheckResponse::SERVING: return HealthStatus::kServing;
+    case grpc::health::v1::HealthCheckResponse::NOT_SERVING: return HealthStatus::kNotServing;
+    default: return HealthStatus::kUnknown;
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace kernd::client {
 
-// The tensors' bytes are copied once, from the received slices to the reply. All: INTERNAL, BAD_REPLY where the bytes are
-// not the message, or a tensor has not the bytes that its dtype and shape ask for.
+// The tensors' bytes are copied once, from the received slices to the reply. All: INTERNAL, BAD_REPLY where the bytes
+// are not the message, or a tensor has not the bytes that its dtype and shape ask for.
 absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer);
 absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer);
 absl::StatusOr<PlanReply> DecodePlan(grpc::ByteBuffer buffer);

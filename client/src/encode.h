@@ -10,7 +10,8 @@
 namespace kernd::client {
 
 // kernd.v1.MatmulRequest and AttentionRequest. The tensors' bytes are borrowed from the views.
-// INVALID_ARGUMENT where a view has not the bytes that its dtype and shape ask for; other rules are the daemon's to check.
+// INVALID_ARGUMENT where a view has not the bytes that its dtype and shape ask for; other rules are the daemon's to
+// check.
 absl::StatusOr<Pieces> EncodeMatmul(const MatmulArgs& args, const CallOptions& options);
 absl::StatusOr<Pieces> EncodeAttention(const AttentionArgs& args, const CallOptions& options);
 

@@ -4,30 +4,21 @@ namespace kernd::client {
 
 std::string_view Name(Tier tier) {
   switch (tier) {
-    case Tier::kUnspecified:
-      return "UNSPECIFIED";
-    case Tier::kUnsupported:
-      return "UNSUPPORTED";
-    case Tier::kBasic:
-      return "BASIC";
-    case Tier::kFull:
-      return "FULL";
-    case Tier::kAdvanced:
-      return "ADVANCED";
-    case Tier::kCpu:
-      return "CPU";
+    case Tier::kUnspecified: return "UNSPECIFIED";
+    case Tier::kUnsupported: return "UNSUPPORTED";
+    case Tier::kBasic: return "BASIC";
+    case Tier::kFull: return "FULL";
+    case Tier::kAdvanced: return "ADVANCED";
+    case Tier::kCpu: return "CPU";
   }
   return "UNSPECIFIED";
 }
 
 std::string_view Name(HealthStatus status) {
   switch (status) {
-    case HealthStatus::kUnknown:
-      return "UNKNOWN";
-    case HealthStatus::kServing:
-      return "SERVING";
-    case HealthStatus::kNotServing:
-      return "NOT_SERVING";
+    case HealthStatus::kUnknown: return "UNKNOWN";
+    case HealthStatus::kServing: return "SERVING";
+    case HealthStatus::kNotServing: return "NOT_SERVING";
   }
   return "UNKNOWN";
 }

@@ -47,8 +47,7 @@ bool CopyField(CodedInputStream& in, std::uint32_t tag, CodedOutputStream& out) 
       out.WriteString(bytes);
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

@@ -1,5 +1,5 @@
-// Parts a reply into a small message, for protobuf's parser, and the bytes of its tensors, which are copied once, to where
-// they stay. The parser alone would let a large string grow by doubling, and copy it each time.
+// Parts a reply into a small message, for protobuf's parser, and the bytes of its tensors, which are copied once, to
+// where they stay. The parser alone would let a large string grow by doubling, and copy it each time.
 #pragma once
 
 #include <cstddef>

@@ -17,23 +17,12 @@ void AppendVarint(std::string& out, std::uint64_t value) {
 }  // namespace
 
 grpc::Slice Loan::Lend(std::span<const std::byte> bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    ++lent_;
-  }
+  lent_.fetch_add(1, std::memory_order_relaxed);
   return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), &Loan::Return, this);
 }
 
 void Loan::Return(void* loan) {
-  auto* self = static_cast<Loan*>(loan);
-  // Notifies with the lock held: after it, the waiter may destroy the loan.
-  const std::lock_guard lock(self->mutex_);
-  if (--self->lent_ == 0) self->returned_.notify_all();
-}
-
-void Loan::WaitReturned() {
-  std::unique_lock lock(mutex_);
-  returned_.wait(lock, [this] { return lent_ == 0; });
+  static_cast<Loan*>(loan)->lent_.fetch_sub(1, std::memory_order_release);
 }
 
 std::string& Pieces::Tail() {

@@ -4,9 +4,8 @@
 // Only the order of the fields differs from the official serialiser's: small ones come before the tensors.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +16,9 @@
 
 namespace kernd::client {
 
-// Memory of a caller that gRPC holds. gRPC lets go of it on a thread of its own: when its last byte is with the kernel, or
-// when the call or its connection has ended, which can be after the call's status is known. Thread-safe.
+// Memory of a caller that gRPC holds. gRPC lets go of it on whatever thread moves the connection: when its last byte is
+// with the kernel, or when the call or its connection has ended, which can be after the call's status is known.
+// Thread-safe. Must not be destroyed before all is returned.
 class Loan {
  public:
   Loan() = default;
@@ -28,15 +28,12 @@ class Loan {
   // A slice over `bytes`, which are not copied and must outlive the loan.
   grpc::Slice Lend(std::span<const std::byte> bytes);
 
-  // Waits until everything lent has come back.
-  void WaitReturned();
+  bool AllReturned() const { return lent_.load(std::memory_order_acquire) == 0; }
 
  private:
   static void Return(void* loan);
 
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  int lent_ = 0;  // guarded by mutex_
+  std::atomic<int> lent_{0};
 };
 
 class Pieces {

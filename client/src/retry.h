@@ -11,7 +11,7 @@ namespace kernd::client {
 
 // The grpc-retry-pushback-ms trailer.
 struct Pushback {
-  bool never = false;                   // negative, or not a number
+  bool never = false;  // negative, or not a number
   std::optional<absl::Duration> delay;
 };
 

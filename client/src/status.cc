@@ -36,7 +36,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
   absl::Status result(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, status.error_message());
   wire::Status details;
   if (!status.error_details().empty() && details.ParseFromString(status.error_details())) {
-    for (const google::protobuf::Any& any : details.details()) result.SetPayload(any.type_url(), absl::Cord(any.value()));
+    for (const google::protobuf::Any& any : details.details())
+      result.SetPayload(any.type_url(), absl::Cord(any.value()));
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// absl::Status with details, from gRPC and from the client itself. The details are the status's payloads, under the type
-// URLs that google.rpc gives them.
+// absl::Status with details, from gRPC and from the client itself. The details are the status's payloads, under the
+// type URLs that google.rpc gives them.
 #pragma once
 
 #include <string_view>

@@ -24,6 +24,7 @@ constexpr int kMaxChannels = 64;
 // protobuf's own limit, which the daemon's parser and every other client share.
 constexpr std::size_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
 constexpr absl::Duration kMaxStall = absl::Hours(1);
+constexpr absl::Duration kReturnPoll = absl::Milliseconds(1);
 
 bool IsUnix(const std::string& endpoint) {
   return absl::StartsWith(endpoint, "unix:") || absl::StartsWith(endpoint, "unix-abstract:");
@@ -125,8 +126,8 @@ Transport::Transport(ClientOptions options) : options_(std::move(options)), lend
   // A daemon that comes back is found within a second.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // gRPC takes TCP_USER_TIMEOUT from its keepalive options. Pings themselves are 24 days apart: servers other than kernd
-  // drop clients that ping more often than every five minutes.
+  // gRPC takes TCP_USER_TIMEOUT from its keepalive options. Pings themselves are 24 days apart: servers other than
+  // kernd drop clients that ping more often than every five minutes.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, std::numeric_limits<int>::max() - 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(options_.stall_timeout)));
   if (IsLocal(options_.endpoint)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -144,8 +145,7 @@ absl::StatusOr<grpc::ByteBuffer> Transport::Call(const std::string& method, cons
   for (int attempt = 1;; ++attempt) {
     Attempt result = Try(method, request, options, deadline);
     if (result.status.ok()) return std::move(result.reply);
-    const std::optional<absl::Duration> delay =
-        RetryDelay(retry, attempt, result.status, result.pushback, Uniform());
+    const std::optional<absl::Duration> delay = RetryDelay(retry, attempt, result.status, result.pushback, Uniform());
     if (!delay || absl::Now() + *delay >= deadline) return result.status;
     if (!Sleep(*delay, options.stop)) return absl::CancelledError("stopped by the caller");
   }
@@ -157,6 +157,10 @@ Transport::Attempt Transport::Try(const std::string& method, const Pieces& reque
   Loan loan;
   const std::shared_ptr<grpc::Channel>& channel =
       channels_[turn_.fetch_add(1, std::memory_order_relaxed) % channels_.size()];
+  // A queue of the call's own, polled by this thread: no thread of gRPC's stands between the socket and the caller.
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
   {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
@@ -164,21 +168,14 @@ Transport::Attempt Transport::Try(const std::string& method, const Pieces& reque
     context.AddMetadata("kernd-body-bytes", std::to_string(request.size()));
     for (const auto& [key, value] : options.metadata) context.AddMetadata(key, value);
 
-    // A queue of the call's own, polled by this thread: no thread of gRPC's stands between the socket and the caller.
-    grpc::CompletionQueue queue;
     grpc::GenericStub stub(channel);
     grpc::Status status;
-    void* tag = nullptr;
-    bool ok = false;
     const auto reader = stub.PrepareUnaryCall(&context, method, request.Buffer(lend_ ? &loan : nullptr), &queue);
     {
       const std::stop_callback cancel(options.stop, [&context] { context.TryCancel(); });
       reader->StartCall();
       reader->Finish(&result.reply, &status, nullptr);
       queue.Next(&tag, &ok);
-    }
-    queue.Shutdown();
-    while (queue.Next(&tag, &ok)) {
     }
 
     result.status = FromGrpc(status);
@@ -190,7 +187,12 @@ Transport::Attempt Transport::Try(const std::string& method, const Pieces& reque
                                  "no connection to " + options_.endpoint + ": " + status.error_message());
     }
   }
-  loan.WaitReturned();
+  // Only after a call that ended early is there anything to wait for. Polls, as no other thread may be moving the
+  // connection.
+  while (!loan.AllReturned()) queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kReturnPoll));
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
   return result;
 }
 

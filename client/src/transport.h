@@ -34,8 +34,9 @@ class Transport {
   Attempt Try(const std::string& method, const Pieces& request, const CallOptions& options, absl::Time deadline) const;
 
   const ClientOptions options_;
-  // Whether gRPC may hold the caller's memory. It does so until its connection has taken every byte or is gone, whatever
-  // became of the call. stall_timeout ends a TCP connection whose peer has stopped reading; nothing ends a unix one.
+  // Whether gRPC may hold the caller's memory. It does so until its connection has taken every byte or is gone,
+  // whatever became of the call. stall_timeout ends a TCP connection whose peer has stopped reading; nothing ends a
+  // unix one.
   const bool lend_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;  // constant after construction
   mutable std::atomic<std::size_t> turn_{0};

@@ -286,7 +286,7 @@ absl::StatusOr<AttentionGeometry> Validate(const AttentionProblem& p) {
     return InvalidField("attention.k.shape", ToString(k),
                         absl::StrCat("Q's ", g.q_heads, " heads must be a multiple of its ", g.kv_heads));
   }
-  g.heads_per_kv = g.kv_heads == 0 ? 1 : std::max<std::int64_t>(g.q_heads / g.kv_heads, 1);
+  g.heads_per_kv = g.kv_heads == 0 ? 1 : g.q_heads / g.kv_heads;
   if (g.head_dim == 0 && !p.scale) {
     return InvalidField("attention.q.shape", ToString(q), "a head_dim of 0 has no default scale: give one");
   }

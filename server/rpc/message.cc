@@ -5,6 +5,7 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,22 @@
 namespace kernd::rpc {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+
 constexpr int kFirstHint = 1000;
+
+// The fields of a message type that hold messages, found once: the others have nothing unknown in them, and asking for
+// all fields of each message of each request costs as much as parsing it.
+const std::vector<const FieldDescriptor*>& MessageFields(const google::protobuf::Descriptor* type) {
+  thread_local std::unordered_map<const google::protobuf::Descriptor*, std::vector<const FieldDescriptor*>> known;
+  const auto [it, added] = known.try_emplace(type);
+  if (added) {
+    for (int i = 0; i < type->field_count(); ++i) {
+      if (type->field(i)->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) it->second.push_back(type->field(i));
+    }
+  }
+  return it->second;
+}
 
 // Number of the first unknown field that is no hint, or 0. `path` is built on the way back, so that the usual answer
 // costs no string.
@@ -23,16 +39,14 @@ int FindUnknown(const google::protobuf::Message& message, std::string& path) {
   for (int i = 0; i < unknown.field_count(); ++i) {
     if (unknown.field(i).number() < kFirstHint) return unknown.field(i).number();
   }
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const auto* field : fields) {
-    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+  for (const FieldDescriptor* field : MessageFields(message.GetDescriptor())) {
+    const bool repeated = field->is_repeated();
+    const int count = repeated ? reflection.FieldSize(message, field) : reflection.HasField(message, field);
     for (int i = 0; i < count; ++i) {
-      const google::protobuf::Message& child = field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
-                                                                    : reflection.GetMessage(message, field);
+      const google::protobuf::Message& child =
+          repeated ? reflection.GetRepeatedMessage(message, field, i) : reflection.GetMessage(message, field);
       if (const int number = FindUnknown(child, path)) {
-        const std::string index = field->is_repeated() ? absl::StrCat("[", i, "]") : "";
+        const std::string index = repeated ? absl::StrCat("[", i, "]") : "";
         path = absl::StrCat(field->name(), index, path.empty() ? "" : ".", path);
         return number;
       }

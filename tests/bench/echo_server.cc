@@ -1,5 +1,5 @@
-// The peer of the small-call bench: a bare asynchronous gRPC server. One completion queue, one thread, a raw method that
-// answers every Matmul with the same bytes. What is left when everything that kernd does is taken away.
+// The peer of the small-call bench: a bare asynchronous gRPC server. One completion queue, one thread, a raw method
+// that answers every Matmul with the same bytes. What is left when everything that kernd does is taken away.
 //
 // usage: grpc_echo_server REPLY_BYTES; prints its port.
 #include <grpcpp/server_builder.h>

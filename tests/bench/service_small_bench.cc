@@ -1,5 +1,5 @@
-// Small calls, idle cost and refusals of a real daemon beside a bare gRPC server, both in processes of their own, met by
-// the same kind of client in turns. Prints one JSON object; run_service_small.py keeps it.
+// Small calls, idle cost and refusals of a real daemon beside a bare gRPC server, both in processes of their own, met
+// by the same kind of client in turns. Prints one JSON object; run_service_small.py keeps it.
 #include <spawn.h>
 #include <unistd.h>
 
@@ -23,7 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double Since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
@@ -84,7 +86,11 @@ class Client {
 };
 
 nlohmann::json Row(const std::string& name, double value, double peer_value) {
-  return {{"name", name},   {"value", value * 1e6}, {"unit", "us"}, {"peer", "grpc-raw-echo"}, {"peer_value", peer_value * 1e6},
+  return {{"name", name},
+          {"value", value * 1e6},
+          {"unit", "us"},
+          {"peer", "grpc-raw-echo"},
+          {"peer_value", peer_value * 1e6},
           {"ratio", peer_value / value}};
 }
 
@@ -122,7 +128,8 @@ void Refusals(nlohmann::json& rows) {
   std::vector<double> seconds;
   for (int i = 0; i < 10; ++i) {
     const Clock::time_point start = Clock::now();
-    const RawReply reply = RawCall(channel, "/kernd.v1.Compute/Matmul", body, {.metadata = {{"kernd-body-bytes", std::to_string(body.size())}}});
+    const RawReply reply = RawCall(channel, "/kernd.v1.Compute/Matmul", body,
+                                   {.metadata = {{"kernd-body-bytes", std::to_string(body.size())}}});
     // The client's own copy of the body into a slice is not the daemon's time; it is measured and taken off.
     const Clock::time_point copied = Clock::now();
     const grpc::Slice slice(body);
@@ -144,11 +151,15 @@ int Main() {
   const Echo echo_server;
   Client kernd(daemon->endpoint()), echo(echo_server.endpoint());
   SmallCalls(kernd, echo, rows);
-  rows.push_back({{"name", "service/idle/resident"}, {"value", static_cast<double>(daemon->ResidentBytes()) / (1 << 20)}, {"unit", "MiB"}});
+  rows.push_back({{"name", "service/idle/resident"},
+                  {"value", static_cast<double>(daemon->ResidentBytes()) / (1 << 20)},
+                  {"unit", "MiB"}});
   const double cpu = daemon->CpuSeconds();
   const Clock::time_point start = Clock::now();
   CallsAfterIdle(kernd, echo, rows);
-  rows.push_back({{"name", "service/idle/cpu"}, {"value", 100 * (daemon->CpuSeconds() - cpu) / Since(start)}, {"unit", "% of a core"}});
+  rows.push_back({{"name", "service/idle/cpu"},
+                  {"value", 100 * (daemon->CpuSeconds() - cpu) / Since(start)},
+                  {"unit", "% of a core"}});
   Refusals(rows);
   std::printf("%s\n", nlohmann::json{{"results", rows}}.dump(1).c_str());
   return 0;
@@ -156,4 +167,6 @@ int Main() {
 
 }  // namespace kernd::testing
 
-int main() { return kernd::testing::Main(); }
+int main() {
+  return kernd::testing::Main();
+}

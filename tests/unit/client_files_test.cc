@@ -134,7 +134,8 @@ save('struct', np.zeros(2, dtype=[('x', 'f4')]))
   for (const auto& [name, dtype] : types) {
     const absl::StatusOr<Tensor> tensor = ReadNpy(Path(name + ".npy"));
     ASSERT_TRUE(tensor.ok()) << tensor.status();
-    EXPECT_EQ(client::ToString(tensor->dtype(), tensor->shape()), client::ToString(dtype, std::vector<std::int64_t>{2, 3}));
+    EXPECT_EQ(client::ToString(tensor->dtype(), tensor->shape()),
+              client::ToString(dtype, std::vector<std::int64_t>{2, 3}));
   }
   EXPECT_EQ(ReadNpy(Path("i4.npy"))->values<std::int32_t>()[5], 5);
   EXPECT_EQ(ReadNpy(Path("f8.npy"))->values<double>()[4], 4.0);
@@ -176,8 +177,18 @@ TEST_F(FilesTest, MalformedNpy) {
       {"empty file", ""},
       {"magic alone", "\x93NUMPY"},
       {"another magic", "\x93NUMPX" + Npy(good, data).substr(6)},
-      {"version 4", [&] { auto b = Npy(good, data); b[6] = 4; return b; }()},
-      {"version 0", [&] { auto b = Npy(good, data); b[6] = 0; return b; }()},
+      {"version 4",
+       [&] {
+         auto b = Npy(good, data);
+         b[6] = 4;
+         return b;
+       }()},
+      {"version 0",
+       [&] {
+         auto b = Npy(good, data);
+         b[6] = 0;
+         return b;
+       }()},
       {"header past the end", Npy(good, "").substr(0, 30)},
       {"version 2 header of 4 GiB", std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12) + good},
       {"no dictionary", Npy("[1]\n", data)},
@@ -188,8 +199,7 @@ TEST_F(FilesTest, MalformedNpy) {
       {"another key", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}", data)},
       {"negative dimension", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", data)},
       {"dimension past int64", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,)}", data)},
-      {"product past int64",
-       Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", data)},
+      {"product past int64", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", data)},
       {"product that wraps to 8 bytes",
        Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387906,)}", data)},
       {"nine dimensions", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,2)}", data)},
@@ -237,7 +247,9 @@ TEST_F(FilesTest, MalformedSafetensors) {
   };
   const std::string good = entry("a", "F32", "[2]", "[0,8]"), data(8, 'x');
   ASSERT_TRUE(ReadSafetensors(Write("x.safetensors", Safetensors("{" + good + "}", data)), "a").ok());
-  const auto one = [&](const std::string& text, const std::string& body) { return Safetensors("{" + text + "}", body); };
+  const auto one = [&](const std::string& text, const std::string& body) {
+    return Safetensors("{" + text + "}", body);
+  };
   std::string deep = "{\"a\":";
   for (int i = 0; i < 100'000; ++i) deep += '[';
   const std::vector<std::pair<const char*, std::string>> files = {

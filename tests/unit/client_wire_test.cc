@@ -1,5 +1,5 @@
-// The hand-written parts of the wire against protobuf's own: what the client sends must be the message of the schema, to
-// the last byte, and what it reads must be what protobuf wrote.
+// The hand-written parts of the wire against protobuf's own: what the client sends must be the message of the schema,
+// to the last byte, and what it reads must be what protobuf wrote.
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Message Parsed(const absl::StatusOr<Pieces>& pieces) {
   if (!pieces.ok()) return message;
   Loan loan;
   const std::string bytes = Bytes(pieces->Buffer(&loan));
-  loan.WaitReturned();
+  EXPECT_TRUE(loan.AllReturned());
   EXPECT_EQ(bytes.size(), pieces->size());
   EXPECT_EQ(bytes, Bytes(pieces->Buffer(nullptr)));
   EXPECT_TRUE(message.ParseFromString(bytes));
@@ -98,8 +98,7 @@ TEST(EncodeTest, MatmulWithEverything) {
   op.mutable_a_scale()->set_block_k(64);
   *op.mutable_a_scale()->mutable_values() = WireTensor(v1::DATA_TYPE_F32, {32, 32}, scale);
   op.mutable_b_scale()->set_kind(v1::Scales::KIND_TENSOR);
-  *op.mutable_b_scale()->mutable_values() =
-      WireTensor(v1::DATA_TYPE_F32, {}, {scale.begin(), scale.begin() + 4});
+  *op.mutable_b_scale()->mutable_values() = WireTensor(v1::DATA_TYPE_F32, {}, {scale.begin(), scale.begin() + 4});
   op.set_numerics(v1::NUMERICS_BATCH_INVARIANT);
   op.mutable_kernel()->mutable_tile()->set_m(64);
   op.mutable_kernel()->mutable_tile()->set_n(32);
@@ -274,10 +273,10 @@ TEST(DecodeTest, AReplyCutAnywhere) {
 
 TEST(DecodeTest, FieldsThatALaterDaemonAddsAreIgnored) {
   std::string bytes = WireReply().SerializeAsString();
-  bytes += std::string("\xa2\x06\x03xyz", 6);                              // field 100: bytes
-  bytes += std::string("\x98\x06\x05", 3);                                 // field 99: varint
-  bytes += std::string("\x95\x06\x01\x02\x03\x04", 6);                     // field 98: fixed32
-  bytes += std::string("\x91\x06\x01\x02\x03\x04\x05\x06\x07\x08", 10);    // field 98: fixed64
+  bytes += std::string("\xa2\x06\x03xyz", 6);                            // field 100: bytes
+  bytes += std::string("\x98\x06\x05", 3);                               // field 99: varint
+  bytes += std::string("\x95\x06\x01\x02\x03\x04", 6);                   // field 98: fixed32
+  bytes += std::string("\x91\x06\x01\x02\x03\x04\x05\x06\x07\x08", 10);  // field 98: fixed64
   const absl::StatusOr<AttentionReply> reply = DecodeAttention(Cut(bytes, 16));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->o.bytes().size(), 1400u);

@@ -140,7 +140,9 @@ class EngineTest : public ::testing::Test {
     backend_ = backend.get();
     engine_ = std::make_unique<Engine>(options, std::move(backend));
   }
-  void Start() { ASSERT_TRUE(engine_->Start([](int, int, std::string_view) {}).ok()); }
+  void Start() {
+    ASSERT_TRUE(engine_->Start([](int, int, std::string_view) {}).ok());
+  }
 
   // A call of [m, 4] x [4, 4] F32; its status, once it has one, in statuses_[m].
   CallPtr NewCall(std::int64_t m, int priority = 0, absl::Time deadline = absl::InfiniteFuture()) {
@@ -170,7 +172,7 @@ class EngineTest : public ::testing::Test {
   absl::Mutex mutex_;
   std::map<std::int64_t, absl::Status> statuses_;
   std::shared_ptr<int> bytes_ = std::make_shared<int>(0);  // what a request's operands would lie in
-  std::unique_ptr<Engine> engine_;  // last: its destructor still finishes calls
+  std::unique_ptr<Engine> engine_;                         // last: its destructor still finishes calls
 };
 
 TEST_F(EngineTest, RefusesUntilItIsWarm) {

@@ -392,9 +392,11 @@ TEST(CpuMatmul, PrimitivesThatWereEvictedAreMadeAgain) {
 }
 
 TEST(CpuMatmulChoice, NamesAndReasons) {
-  const MatmulProblem p = PlainCase(DataType::kF32, 8, 8, 8).p;
+  const MatmulProblem p = PlainCase(DataType::kF32, 64, 64, 64).p;
+  const MatmulProblem tiny = PlainCase(DataType::kF32, 8, 8, 8).p;
   const MatmulGeometry g = *Validate(p);
   EXPECT_EQ(ChooseMatmul(p, g, {}, 2)->name, "matmul_f32_cpu_onednn");
+  EXPECT_EQ(ChooseMatmul(tiny, *Validate(tiny), {}, 2)->name, "matmul_f32_cpu_packed");
   EXPECT_EQ(ChooseMatmul(p, g, {}, 2)->reason, ChoiceReason::kRule);
   const auto forced = ChooseMatmul(p, g, {.name = "matmul_f32_cpu_packed"}, 2);
   EXPECT_EQ(forced->name, "matmul_f32_cpu_packed");

@@ -123,7 +123,8 @@ absl::StatusOr<DataType> ParseDescr(const std::string& descr) {
     if (descr[0] == '>' && !one_byte) return absl::InvalidArgumentError("big-endian (" + descr + ") is not supported");
     if (descr[0] == '<' || descr[0] == '=' || one_byte) return type;
   }
-  return absl::InvalidArgumentError("element type '" + descr + "' is not supported: b1, u1, i1, i4, i8, f2, f4, f8 are");
+  return absl::InvalidArgumentError("element type '" + descr +
+                                    "' is not supported: b1, u1, i1, i4, i8, f2, f4, f8 are");
 }
 
 std::uint32_t LittleEndian(std::span<const std::byte> bytes) {

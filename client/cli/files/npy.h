@@ -1,4 +1,5 @@
-// NumPy's .npy format (versions 1 to 3): one array. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// NumPy's .npy format (versions 1 to 3): one array.
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 //
 // Element types: BOOL, U8, I8, I32, I64, F16, F32, F64. The format has no name for BF16 and the 8-bit floats:
 // .safetensors has. Files are taken for hostile: every length is checked before it is believed.

@@ -96,7 +96,8 @@ absl::StatusOr<std::vector<Entry>> ReadEntries(InputFile& file, std::int64_t* da
   if (file.size() < kLengthBytes) return file.Malformed("not a .safetensors file");
   if (absl::Status read = file.Read(0, length); !read.ok()) return read;
   std::uint64_t header_bytes = 0;
-  for (std::size_t i = length.size(); i-- > 0;) header_bytes = header_bytes << 8 | std::to_integer<std::uint64_t>(length[i]);
+  for (std::size_t i = length.size(); i-- > 0;)
+    header_bytes = header_bytes << 8 | std::to_integer<std::uint64_t>(length[i]);
   if (header_bytes > kMaxHeaderBytes || static_cast<std::int64_t>(header_bytes) > file.size() - kLengthBytes) {
     return file.Malformed("a header of " + std::to_string(header_bytes) + " bytes cannot be right");
   }
@@ -153,8 +154,8 @@ absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const st
   const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(*file, &data_start);
   if (!entries.ok()) return entries.status();
   if (name.empty() && entries->size() != 1) {
-    return file->Malformed("holds " + std::to_string(entries->size()) + " tensors; name one as FILE:TENSOR: " +
-                           Names(*entries));
+    return file->Malformed("holds " + std::to_string(entries->size()) +
+                           " tensors; name one as FILE:TENSOR: " + Names(*entries));
   }
   const auto found = std::find_if(entries->begin(), entries->end(),
                                   [&name](const Entry& entry) { return name.empty() || entry.name == name; });

@@ -2,8 +2,8 @@
 //
 //   8 bytes: length of the header, little-endian · the header, JSON: name -> dtype, shape, [begin, end) · the data
 //
-// Element types: all of client::DataType. Files are taken for hostile: a header of 100 MB at most, tensors that cover the
-// data without gap and overlap, no name twice.
+// Element types: all of client::DataType. Files are taken for hostile: a header of 100 MB at most, tensors that cover
+// the data without gap and overlap, no name twice.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace kernd::cli {
 
-// The tensor `name`; "": the only one of the file. NOT_FOUND lists what there is. INVALID_ARGUMENT: a rule is broken, or
-// the tensor has an element type of which kernd knows nothing (others of the file may have).
+// The tensor `name`; "": the only one of the file. NOT_FOUND lists what there is. INVALID_ARGUMENT: a rule is broken,
+// or the tensor has an element type of which kernd knows nothing (others of the file may have).
 absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const std::string& name);
 
 // Writes a file with one tensor.

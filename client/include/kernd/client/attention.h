@@ -3,8 +3,8 @@
 //
 //   logits = softcap(scale * q.k) + bias - slope[h] * |i + off - j|,  softcap(x) = c * tanh(x / c)
 //
-// Row i sees the keys j from i + off - window_left to i + off + window_right, inclusive; causal is window_right = 0. A row
-// that sees no key gives O = 0 and LSE = minus infinity.
+// Row i sees the keys j from i + off - window_left to i + off + window_right, inclusive; causal is window_right = 0. A
+// row that sees no key gives O = 0 and LSE = minus infinity.
 #pragma once
 
 #include <cstdint>
@@ -32,19 +32,19 @@ enum class MaskAlignment : std::uint8_t {
 
 struct AttentionArgs {
   AttentionLayout layout = AttentionLayout::kBHLD;
-  TensorView q, k, v;             // F16, BF16, F32, F8E4M3, F8E5M2; one dtype for the three
-  std::optional<double> scale;    // absent: 1 / sqrt(D); finite, 0 and negative are legal
+  TensorView q, k, v;           // F16, BF16, F32, F8E4M3, F8E5M2; one dtype for the three
+  std::optional<double> scale;  // absent: 1 / sqrt(D); finite, 0 and negative are legal
   bool causal = false;
   MaskAlignment alignment = MaskAlignment::kUnset;
   std::optional<std::int64_t> window_left, window_right;  // absent: unbounded; not negative
   std::optional<double> softcap;                          // absent: none; finite, positive
-  std::optional<TensorView> mask;                         // BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]; not with kPacked
-  std::optional<TensorView> bias;                         // F32 or Q's dtype, same broadcast; not with kPacked
-  std::vector<float> alibi_slopes;                        // [Hq] or empty
-  std::vector<float> sinks;                               // [Hq] or empty: logits that add to the denominator only
-  std::vector<std::int64_t> q_lengths, kv_lengths;        // [B] each, or empty; not with kPacked
-  std::vector<std::int64_t> q_offsets, kv_offsets;        // kPacked only: [B + 1] each, rising from 0 to the total
-  std::vector<float> q_scale, k_scale, v_scale;           // 8-bit operands only: empty, one number, [Hkv] or [B * Hkv]
+  std::optional<TensorView> mask;                   // BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]; not with kPacked
+  std::optional<TensorView> bias;                   // F32 or Q's dtype, same broadcast; not with kPacked
+  std::vector<float> alibi_slopes;                  // [Hq] or empty
+  std::vector<float> sinks;                         // [Hq] or empty: logits that add to the denominator only
+  std::vector<std::int64_t> q_lengths, kv_lengths;  // [B] each, or empty; not with kPacked
+  std::vector<std::int64_t> q_offsets, kv_offsets;  // kPacked only: [B + 1] each, rising from 0 to the total
+  std::vector<float> q_scale, k_scale, v_scale;     // 8-bit operands only: empty, one number, [Hkv] or [B * Hkv]
   Numerics numerics = Numerics::kDefault;
   KernelChoice kernel;
   DataType o_dtype = DataType::kUnspecified;  // unspecified: the operands'; F8 -> BF16

@@ -20,8 +20,8 @@
 
 namespace kernd::client {
 
-// Thread-safe, but for moving. Calls block. Operands stay in the caller's memory and must stay there unchanged until the
-// call has returned, whatever it returned; replies own their data.
+// Thread-safe, but for moving. Calls block. Operands stay in the caller's memory and must stay there unchanged until
+// the call has returned, whatever it returned; replies own their data.
 //
 // Errors of every call, with ErrorDetails:
 //   INVALID_ARGUMENT     a rule is broken: field, value and rule are in the message; also found before sending

@@ -20,10 +20,10 @@ inline constexpr std::string_view kBadReply = "BAD_REPLY";          // not what 
 }  // namespace reason
 
 struct ErrorDetails {
-  std::string reason;                          // machine-readable, or empty
-  std::string field;                           // path in the request, "attention.q.shape", or empty
-  std::optional<absl::Duration> retry_after;   // set: the same call may succeed after this long
-  std::map<std::string, std::string> metadata; // for example needed_bytes, limit_bytes
+  std::string reason;                           // machine-readable, or empty
+  std::string field;                            // path in the request, "attention.q.shape", or empty
+  std::optional<absl::Duration> retry_after;    // set: the same call may succeed after this long
+  std::map<std::string, std::string> metadata;  // for example needed_bytes, limit_bytes
 };
 
 // What the daemon, or the client, said of a failed call. All empty for OK and for statuses from elsewhere.

@@ -10,19 +10,19 @@
 
 namespace kernd::client {
 
-// What to do when the daemon cannot be reached, or answers UNAVAILABLE (starting, draining). Every RPC of the client may
-// be repeated safely: it computes from its own operands alone.
+// What to do when the daemon cannot be reached, or answers UNAVAILABLE (starting, draining). Every RPC of the client
+// may be repeated safely: it computes from its own operands alone.
 struct RetryPolicy {
   int max_attempts = 4;  // in all; 1: never again
   // Wait before attempt n + 1: initial_backoff * multiplier^(n - 1), at most max_backoff, give or take `jitter` of it.
-  // Where the daemon says when to come back, it is that, and up to `jitter` more. A wait that would pass the deadline is
-  // not begun: the error comes back at once.
+  // Where the daemon says when to come back, it is that, and up to `jitter` more. A wait that would pass the deadline
+  // is not begun: the error comes back at once.
   absl::Duration initial_backoff = absl::Milliseconds(50);
   absl::Duration max_backoff = absl::Seconds(2);
   double multiplier = 2.0;  // at least 1
   double jitter = 0.2;      // 0 to 1
-  // Also on RESOURCE_EXHAUSTED where the daemon says when to come back. Off: a full daemon is a fact that callers may want
-  // to act upon, and tensors are dear to send in vain.
+  // Also on RESOURCE_EXHAUSTED where the daemon says when to come back. Off: a full daemon is a fact that callers may
+  // want to act upon, and tensors are dear to send in vain.
   bool on_resource_exhausted = false;
 };
 
@@ -34,9 +34,9 @@ struct ClientOptions {
   RetryPolicy retry;
   // Connections, used in turn: one connection moves 1 to 3 GB/s, as one core serves it. 1 to 64.
   int channels = 1;
-  // A TCP connection whose peer takes nothing of what it was sent for so long is given up (TCP_USER_TIMEOUT). Calls hold
-  // the operands until then: this is how much later than its deadline a call may return, in that case alone. From 1 ms to
-  // 1 h.
+  // A TCP connection whose peer takes nothing of what it was sent for so long is given up (TCP_USER_TIMEOUT). Calls
+  // hold the operands until then: this is how much later than its deadline a call may return, in that case alone. From
+  // 1 ms to 1 h.
   absl::Duration stall_timeout = absl::Seconds(10);
 };
 

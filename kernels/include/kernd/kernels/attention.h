@@ -74,7 +74,7 @@ struct AttentionSequence {
 // A validated problem as a kernel wants it.
 struct AttentionGeometry {
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
-  std::int64_t heads_per_kv = 1;
+  std::int64_t heads_per_kv = 1;  // 0 where there are no query heads
   std::int64_t max_q_rows = 0, max_kv_length = 0;
   HeadStrides q, k, v, o;
   HeadStrides lse;  // row stride 1; [B, Hq, Lq] or [Hq, total_q]

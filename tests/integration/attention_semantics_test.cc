@@ -1,0 +1,525 @@
+// What attention means, through the client library and a real daemon: every option of kernd/kernels/attention.h in
+// every layout and dtype, and every size, against the fp64 reference. What a row may depend on:
+// attention_contract_test.cc.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/reference/convert.h"
+#include "kernels/reference/tolerance.h"
+#include "tests/support/problem_call.h"
+
+namespace kernd::testing {
+namespace {
+
+const auto* const kDaemon = ::testing::AddGlobalTestEnvironment(new SharedDaemon);
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr DataType kTypes[] = {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kF8E4M3, DataType::kF8E5M2};
+constexpr AttentionLayout kLayouts[] = {AttentionLayout::kBHLD, AttentionLayout::kBLHD, AttentionLayout::kPacked};
+constexpr MaskAlignment kAlignments[] = {MaskAlignment::kTopLeft, MaskAlignment::kBottomRight};
+
+std::vector<float> Draw(Random& random, std::int64_t count, double low, double high) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& x : values) x = static_cast<float>(std::uniform_real_distribution<double>(low, high)(random));
+  return values;
+}
+
+struct Shape {
+  std::int64_t batch, heads, q_rows, kv_rows;
+};
+
+Shape ShapeOf(const AttentionCase& c) {
+  const Dims &q = c.p.q.shape, &k = c.p.k.shape;
+  if (c.p.layout == AttentionLayout::kPacked) return {static_cast<std::int64_t>(c.p.q_offsets.size()) - 1, q[1], 0, 0};
+  return c.p.layout == AttentionLayout::kBHLD ? Shape{q[0], q[1], q[2], k[2]} : Shape{q[0], q[2], q[1], k[1]};
+}
+
+// Bit t of `broadcast`: dimension t (batch, heads, rows) is 1.
+Dims Broadcast(const AttentionCase& c, int broadcast) {
+  const Shape n = ShapeOf(c);
+  return {broadcast & 1 ? 1 : n.batch, broadcast & 2 ? 1 : n.heads, broadcast & 4 ? 1 : n.q_rows, n.kv_rows};
+}
+
+// Half of the keys; every third row of the first head of the mask sees none.
+void SetMask(AttentionCase& c, Random& random, int broadcast) {
+  c.p.mask = TensorSpec{.dtype = DataType::kBool, .shape = Broadcast(c, broadcast)};
+  c.mask = Operand(*c.p.mask, 0);
+  c.mask.Fill([&](const Dims& at) { return at[1] == 0 && at[2] % 3 == 2 ? 0.0 : static_cast<double>(random() % 2); });
+}
+
+void SetBias(AttentionCase& c, Random& random, int broadcast, DataType type, bool with_infinity = false) {
+  c.p.bias.emplace();
+  SetNormal(*c.p.bias, c.bias, type, Broadcast(c, broadcast), random, 2);
+  if (!with_infinity) return;
+  std::normal_distribution<double> normal;
+  c.bias.Fill([&](const Dims& at) { return random() % 4 == 0 || at[2] % 5 == 1 ? -kInfinity : normal(random); });
+}
+
+// One way to fill in a plain problem.
+struct Option {
+  std::string name;
+  std::function<void(AttentionCase&, Random&)> set;
+  enum { kAll, kNotPacked } layouts = kAll;
+  friend void PrintTo(const Option& option, std::ostream* os) { *os << option.name; }
+};
+
+void Aligned(AttentionCase& c, MaskAlignment alignment, bool causal, std::optional<std::int64_t> left,
+             std::optional<std::int64_t> right) {
+  c.p.alignment = alignment;
+  c.p.causal = causal;
+  c.p.window_left = left;
+  c.p.window_right = right;
+}
+
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+constexpr MaskAlignment kTopLeft = MaskAlignment::kTopLeft, kBottomRight = MaskAlignment::kBottomRight;
+
+const Option kOptions[] = {
+    {"plain", [](auto&, auto&) {}},
+    {"scale", [](auto& c, auto&) { c.p.scale = 0.37; }},
+    {"scale_zero", [](auto& c, auto&) { c.p.scale = 0; }},
+    {"scale_negative", [](auto& c, auto&) { c.p.scale = -0.25; }},
+    {"softcap", [](auto& c, auto&) { c.p.softcap = 1.5; }},
+    {"softcap_and_scale",
+     [](auto& c, auto&) {
+       c.p.softcap = 15;
+       c.p.scale = 3;
+     }},
+    {"causal_top_left", [](auto& c, auto&) { Aligned(c, kTopLeft, true, {}, {}); }},
+    {"causal_bottom_right", [](auto& c, auto&) { Aligned(c, kBottomRight, true, {}, {}); }},
+    {"causal_window_top_left", [](auto& c, auto&) { Aligned(c, kTopLeft, true, 7, {}); }},
+    {"causal_window_bottom_right", [](auto& c, auto&) { Aligned(c, kBottomRight, true, 7, {}); }},
+    {"causal_window_right_zero", [](auto& c, auto&) { Aligned(c, kBottomRight, true, {}, 0); }},
+    {"window_left", [](auto& c, auto&) { Aligned(c, kTopLeft, false, 5, {}); }},
+    {"window_right", [](auto& c, auto&) { Aligned(c, kBottomRight, false, {}, 3); }},
+    {"window_both_top_left", [](auto& c, auto&) { Aligned(c, kTopLeft, false, 4, 9); }},
+    {"window_both_bottom_right", [](auto& c, auto&) { Aligned(c, kBottomRight, false, 4, 9); }},
+    {"window_zero", [](auto& c, auto&) { Aligned(c, kBottomRight, false, 0, 0); }},
+    {"window_beyond", [](auto& c, auto&) { Aligned(c, kTopLeft, false, 1000, 1000); }},
+    {"window_huge", [](auto& c, auto&) { Aligned(c, kBottomRight, false, kHuge, kHuge); }},
+    {"slopes_top_left",
+     [](auto& c, auto& random) {
+       c.p.alignment = kTopLeft;
+       c.p.alibi_slopes = Draw(random, ShapeOf(c).heads, 0, 0.5);
+     }},
+    {"slopes_bottom_right_of_both_signs",
+     [](auto& c, auto& random) {
+       c.p.alignment = kBottomRight;
+       c.p.alibi_slopes = Draw(random, ShapeOf(c).heads, -0.1, 0.3);
+     }},
+    {"sinks", [](auto& c, auto& random) { c.p.sinks = Draw(random, ShapeOf(c).heads, -4, 4); }},
+    {"sinks_large_and_none",
+     [](auto& c, auto&) {
+       c.p.sinks.assign(static_cast<std::size_t>(ShapeOf(c).heads), 200.0f);
+       c.p.sinks[0] = kMinusInfinity;
+     }},
+    {"sinks_and_empty_rows",
+     [](auto& c, auto& random) {
+       Aligned(c, kBottomRight, true, 2, {});
+       c.p.sinks = Draw(random, ShapeOf(c).heads, -4, 4);
+     }},
+    {"mask_rows_all_false", [](auto& c, auto& random) { SetMask(c, random, 0); }, Option::kNotPacked},
+    {"bias_f32", [](auto& c, auto& random) { SetBias(c, random, 0, DataType::kF32); }, Option::kNotPacked},
+    {"bias_of_operand_type", [](auto& c, auto& random) { SetBias(c, random, 0, c.p.q.dtype); }, Option::kNotPacked},
+    {"bias_minus_infinity", [](auto& c, auto& random) { SetBias(c, random, 0, DataType::kF32, true); },
+     Option::kNotPacked},
+    {"lengths",
+     [](auto& c, auto&) {
+       c.p.q_lengths = {c.p.q.shape[c.p.layout == AttentionLayout::kBHLD ? 2 : 1], 5};
+       c.p.kv_lengths = {17, ShapeOf(c).kv_rows};
+     },
+     Option::kNotPacked},
+    {"lengths_zero",
+     [](auto& c, auto&) {
+       c.p.q_lengths = {0, 5};
+       c.p.kv_lengths = {9, 0};
+     },
+     Option::kNotPacked},
+    {"lengths_causal_bottom_right",
+     [](auto& c, auto&) {
+       Aligned(c, kBottomRight, true, 20, {});
+       c.p.q_lengths = {20, 31};
+       c.p.kv_lengths = {50, 11};
+     },
+     Option::kNotPacked},
+    {"lengths_slopes_bottom_right",
+     [](auto& c, auto& random) {
+       c.p.alignment = kBottomRight;
+       c.p.alibi_slopes = Draw(random, ShapeOf(c).heads, 0, 0.5);
+       c.p.kv_lengths = {50, 11};
+     },
+     Option::kNotPacked},
+    {"everything",
+     [](auto& c, auto& random) {
+       Aligned(c, kBottomRight, true, 19, {});
+       c.p.scale = 0.2;
+       c.p.softcap = 4;
+       c.p.alibi_slopes = Draw(random, ShapeOf(c).heads, 0, 0.5);
+       c.p.sinks = Draw(random, ShapeOf(c).heads, -2, 2);
+       if (c.p.layout == AttentionLayout::kPacked) return;
+       SetMask(c, random, 4);
+       SetBias(c, random, 1, DataType::kF32, true);
+       c.p.q_lengths = {30, 33};
+       c.p.kv_lengths = {41, 64};
+     }},
+};
+
+class AttentionOption : public ::testing::TestWithParam<Option> {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionOption, ::testing::ValuesIn(kOptions),
+                         [](const auto& test) { return test.param.name; });
+
+// More keys than queries, fewer, and as many; one head to a key/value head, two, and all.
+TEST_P(AttentionOption, MeetsTheReferenceInEveryLayoutAndType) {
+  std::uint64_t seed = 100;
+  for (const AttentionLayout layout : kLayouts) {
+    if (layout == AttentionLayout::kPacked && GetParam().layouts == Option::kNotPacked) continue;
+    for (const DataType type : kTypes) {
+      for (const std::int64_t kv_rows : {65, 33, 23}) {
+        for (const std::int64_t kv_heads : {4, 2, 1}) {
+          AttentionCase c =
+              MakeAttention({.kv_heads = kv_heads, .kv_rows = kv_rows, .d = 24, .dv = 16}, ++seed, type, layout);
+          Random random(seed);
+          GetParam().set(c, random);
+          for (std::int64_t& length : c.p.kv_lengths) length = std::min(length, kv_rows);
+          SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+          AskAndCheck(c);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionSizes, LengthPairs) {
+  const std::int64_t lengths[] = {0, 1, 2, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+  int index = 0;
+  for (const std::int64_t q_rows : lengths) {
+    for (const std::int64_t kv_rows : lengths) {
+      for (int mode = 0; mode < 5; ++mode) {
+        const DataType type = kTypes[++index % 3];
+        AttentionCase c = MakeAttention({1, 2, 1, q_rows, kv_rows, 8, 8}, static_cast<std::uint64_t>(index), type,
+                                        kLayouts[index % 2]);
+        if (mode > 0) Aligned(c, mode % 2 ? kTopLeft : kBottomRight, mode < 3, {}, {});
+        if (mode >= 3) c.p.window_left = c.p.window_right = 16;
+        SCOPED_TRACE("seed " + std::to_string(index) + " " + c.ToString());
+        AskAndCheck(c);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// The lengths that FlashAttention's own tests use.
+TEST(AttentionSizes, FlashAttentionLengths) {
+  const std::pair<std::int64_t, std::int64_t> pairs[] = {
+      {1, 1},     {64, 128},    {128, 192},   {256, 256},   {239, 1},     {799, 3},    {113, 203},
+      {113, 128}, {128, 217},   {113, 211},   {108, 256},   {256, 512},   {384, 256},  {640, 128},
+      {512, 256}, {1024, 1024}, {1023, 1024}, {1024, 1023}, {4096, 4096}, {4224, 4224}};
+  std::uint64_t seed = 300;
+  for (const auto& [q_rows, kv_rows] : pairs) {
+    const bool large = q_rows * kv_rows > 4 << 20;
+    for (int mode = large ? 2 : 0; mode < 3; ++mode) {
+      ++seed;
+      AttentionCase c =
+          MakeAttention({1, large ? 1 : 2, 1, q_rows, kv_rows, 16, 16}, seed, kTypes[seed % std::size(kTypes)]);
+      if (mode > 0) Aligned(c, mode == 1 ? kTopLeft : kBottomRight, true, {}, {});
+      if (mode == 2 && q_rows % 128 == 0) c.p.window_left = q_rows / 2;
+      SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+      AskAndCheck(c);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(AttentionSizes, EveryHeadDimUpTo256) {
+  for (std::int64_t d = 1; d <= 256; ++d) {
+    for (const std::int64_t dv : {d, 257 - d}) {
+      const auto seed = static_cast<std::uint64_t>(d);
+      AttentionCase c = MakeAttention({1, 2, 2, 5, 37, d, dv}, seed, kTypes[d % 5], kLayouts[d % 3]);
+      SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+      AskAndCheck(c);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(AttentionSizes, HeadCounts) {
+  for (const auto& [q_heads, kv_heads] :
+       {std::pair{1, 1}, {3, 1}, {3, 3}, {6, 2}, {8, 8}, {8, 1}, {12, 4}, {40, 8}, {7, 7}, {71, 1}}) {
+    for (const AttentionLayout layout : kLayouts) {
+      const AttentionCase c = MakeAttention({2, q_heads, kv_heads, 9, 21, 8, 12}, 7, DataType::kF32, layout);
+      SCOPED_TRACE("seed 7 " + c.ToString());
+      AskAndCheck(c);
+    }
+  }
+}
+
+TEST(AttentionSizes, Zero) {
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kF8E5M2}) {
+    for (const AttentionLayout layout : kLayouts) {
+      for (int which = 0; which < 7; ++which) {
+        AttentionSizes n{2, 4, 2, 9, 21, 8, 8};
+        if (which == 0) n.batch = 0;
+        if (which == 1) n.q_heads = 0;
+        if (which == 2) n.q_heads = n.kv_heads = 0;
+        if (which == 3) n.q_rows = 0;
+        if (which == 4) n.kv_rows = 0;
+        if (which == 5) n.d = 0;
+        if (which == 6) n.dv = 0;
+        AttentionCase c = MakeAttention(n, 8, type, layout);
+        if (n.d == 0) c.p.scale = 1;
+        SCOPED_TRACE("seed 8 " + c.ToString());
+        const AttentionBits bits = AskAndCheck(c);
+        if (n.kv_rows != 0) continue;
+        EXPECT_FALSE(bits.o.empty());
+        EXPECT_THAT(bits.o, ::testing::Each(std::byte{0}));
+        std::vector<float> lse(72, 0.0f);
+        ASSERT_EQ(bits.lse.size(), lse.size() * sizeof(float));
+        std::memcpy(lse.data(), bits.lse.data(), bits.lse.size());
+        EXPECT_THAT(lse, ::testing::Each(kMinusInfinity));
+      }
+    }
+  }
+}
+
+TEST(AttentionBroadcast, EveryMaskAndBias) {
+  for (const AttentionLayout layout : {AttentionLayout::kBHLD, AttentionLayout::kBLHD}) {
+    for (int broadcast = 0; broadcast < 8; ++broadcast) {
+      for (const DataType type : kTypes) {
+        for (int kind = 0; kind < 3; ++kind) {
+          const auto seed = static_cast<std::uint64_t>(broadcast * 3 + kind);
+          AttentionCase c = MakeAttention({3, 4, 2, 13, 29, 8, 8}, seed, type, layout);
+          Random random(seed);
+          if (kind == 0) SetMask(c, random, broadcast);
+          if (kind == 1) SetBias(c, random, broadcast, DataType::kF32);
+          if (kind == 2) SetBias(c, random, broadcast, type);
+          SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+          AskAndCheck(c);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Any byte but zero is true.
+TEST(AttentionBroadcast, MaskBytesOtherThanOne) {
+  AttentionCase c = MakeAttention({});
+  Random random(9);
+  SetMask(c, random, 0);
+  const AttentionBits ones = AskAndCheck(c);
+  auto* bytes = static_cast<unsigned char*>(c.mask.data());
+  for (std::int64_t i = 0; i < c.p.mask->bytes(); ++i) bytes[i] = bytes[i] ? static_cast<unsigned char>(i | 0x80) : 0;
+  EXPECT_TRUE(ones == Ask(c));
+}
+
+TEST(AttentionTypes, EveryOutputType) {
+  for (const DataType type : kTypes) {
+    std::vector<DataType> outputs = {DataType::kInvalid, DataType::kF32};
+    if (IsFloat8(type)) outputs.insert(outputs.end(), {DataType::kF16, DataType::kBF16});
+    if (!IsFloat8(type)) outputs.push_back(type);
+    for (const DataType output : outputs) {
+      for (const AttentionLayout layout : kLayouts) {
+        for (const bool want_lse : {false, true}) {
+          AttentionCase c = MakeAttention({}, 11, type, layout);
+          c.p.output_dtype = output;
+          c.p.want_lse = want_lse;
+          SCOPED_TRACE("seed 11 " + c.ToString());
+          AskAndCheck(c);
+        }
+      }
+    }
+  }
+}
+
+// Of each operand: none, one, one for each key/value head, one for each of each sequence; all different.
+TEST(AttentionTypes, EveryFormOfScales) {
+  std::uint64_t seed = 500;
+  for (const DataType type : {DataType::kF8E4M3, DataType::kF8E5M2}) {
+    for (const AttentionLayout layout : kLayouts) {
+      for (int form = 0; form < 64; ++form) {
+        AttentionCase c = MakeAttention({3, 4, 2, 7, 15, 8, 8}, ++seed, type, layout);
+        Random random(seed);
+        const std::int64_t counts[] = {0, 1, 2, 6};
+        c.p.q_scale = Draw(random, counts[form % 4], 0.5, 2);
+        c.p.k_scale = Draw(random, counts[form / 4 % 4], 0.5, 2);
+        c.p.v_scale = Draw(random, counts[form / 16], -2, 2);
+        SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+        AskAndCheck(c);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// The lowest finite bias is a number like others: a row of nothing else weighs its keys alike, and one with some zeros
+// beside it sees only those.
+TEST(AttentionTypes, LowestBiasIsNoMask) {
+  for (const DataType type : kTypes) {
+    AttentionCase c = MakeAttention({}, 12, type);
+    c.p.scale = 0;
+    c.p.want_lse = false;
+    AttentionCase masked = c;
+    c.p.bias = TensorSpec{.dtype = DataType::kF32, .shape = {1, 1, 33, 65}};
+    c.bias = Operand(*c.p.bias, 0);
+    c.bias.Fill([](const Dims& at) {
+      return at[2] % 2 == 0 || at[3] % 2 == 0 ? static_cast<double>(std::numeric_limits<float>::lowest()) : 0.0;
+    });
+    masked.p.mask = TensorSpec{.dtype = DataType::kBool, .shape = {1, 1, 33, 65}};
+    masked.mask = Operand(*masked.p.mask, 0);
+    masked.mask.Fill([](const Dims& at) { return at[2] % 2 == 0 || at[3] % 2 == 1 ? 1.0 : 0.0; });
+    const auto expected = reference::AttentionValues(masked.p, masked.Args());
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    SCOPED_TRACE("seed 12 " + c.ToString());
+    ExpectMatches(masked, Ask(c), *expected);
+  }
+}
+
+// Products that F16 cannot hold, and logits whose exponentials nothing can.
+TEST(AttentionTypes, LargeLogits) {
+  for (const DataType type : {DataType::kF16, DataType::kBF16, DataType::kF32}) {
+    for (const std::optional<double> softcap : {std::optional<double>(), std::optional<double>(30.0)}) {
+      AttentionCase c = MakeAttention({1, 2, 1, 20, 40, 8, 8}, 13, type);
+      Random random(13);
+      c.q.FillNormal(random, 300);
+      c.k.FillNormal(random, 300);
+      c.p.scale = 0.001;
+      c.p.softcap = softcap;
+      SCOPED_TRACE("seed 13 " + c.ToString());
+      AskAndCheck(c);
+    }
+  }
+}
+
+TEST(AttentionPacked, EmptySequencesBetweenOthers) {
+  for (const DataType type : kTypes) {
+    for (const MaskAlignment alignment : kAlignments) {
+      AttentionCase c = MakeAttention({1, 4, 2, 40, 60, 16, 16}, 17, type, AttentionLayout::kPacked);
+      c.p.q_offsets = {0, 0, 12, 12, 20, 39, 39, 40, 40};
+      c.p.kv_offsets = {0, 5, 5, 30, 31, 31, 50, 60, 60};
+      c.p.alignment = alignment;
+      for (const bool causal : {false, true}) {
+        c.p.causal = causal;
+        SCOPED_TRACE("seed 17 " + c.ToString());
+        AskAndCheck(c);
+      }
+    }
+  }
+}
+
+TEST(AttentionPresence, AbsentScaleIsOneOverTheRootOfD) {
+  AttentionCase c = MakeAttention({.d = 16});
+  const AttentionBits absent = AskAndCheck(c);
+  c.p.scale = 0.25;
+  EXPECT_TRUE(absent == Ask(c));
+  c.p.scale = 0;
+  EXPECT_FALSE(absent == Ask(c));
+}
+
+TEST(AttentionRefusals, NameTheField) {
+  const auto expect = [](const AttentionCase& c, absl::StatusCode code, const std::string& field) {
+    const auto reply = SharedDaemon::client().Attention(c.ClientArgs());
+    EXPECT_EQ(reply.status().code(), code) << reply.status();
+    EXPECT_EQ(client::DetailsOf(reply.status()).field, field) << reply.status();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument, kUnsupported = absl::StatusCode::kUnimplemented;
+  const AttentionCase plain = MakeAttention({}), packed = MakeAttention({}, 1, DataType::kF32, kLayouts[2]);
+  AttentionCase c = plain;
+  c.p.causal = true;
+  expect(c, kInvalid, "attention.alignment");
+  c = plain;
+  c.p.scale = kInfinity;
+  expect(c, kInvalid, "attention.scale");
+  c = plain;
+  c.p.softcap = 0;
+  expect(c, kInvalid, "attention.softcap");
+  c = plain;
+  c.p.window_left = -1;
+  expect(c, kInvalid, "attention.window_left");
+  c = plain;
+  c.p.kv_lengths = {66, 1};
+  expect(c, kInvalid, "attention.kv_lengths[0]");
+  c = plain;
+  c.p.k_scale = {1};
+  expect(c, kInvalid, "attention.k_scale");
+  c = plain;
+  c.p.output_dtype = DataType::kF16;
+  expect(c, kUnsupported, "attention.output_dtype");
+  c = packed;
+  c.p.kv_offsets.back() -= 1;
+  expect(c, kInvalid, "attention.kv_offsets[2]");
+  c = packed;
+  c.p.mask = TensorSpec{.dtype = DataType::kBool, .shape = {1, 1, 1, 130}};
+  c.mask = Operand(*c.p.mask, 0);
+  expect(c, kUnsupported, "attention.mask");
+}
+
+class AttentionGolden : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionGolden, ::testing::ValuesIn(GoldenNames("attention_")),
+                         [](const auto& test) { return test.param; });
+
+// Against what PyTorch computed; the reference gives only the magnitudes that the bounds need.
+TEST_P(AttentionGolden, IsMet) {
+  const Golden golden = ReadGolden(GetParam());
+  const AttentionCase c = AttentionOf(golden);
+  SCOPED_TRACE(c.ToString());
+  auto expected = reference::AttentionValues(c.p, c.Args());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const std::vector<double> o_bounds = reference::OutputBounds(c.p, *expected);
+  const std::vector<double> lse_bounds = reference::LseBounds(c.p, *expected);
+  for (const client::KernelInfo& kernel : SharedDaemon::kernels()) {
+    if (!kernel.name.starts_with("attention_" + std::string(Token(c.p.q.dtype)) + "_")) continue;
+    SCOPED_TRACE(kernel.name);
+    const AttentionBits bits = Ask(c, kernel.name);
+    ASSERT_EQ(bits.lse.size(), lse_bounds.size() * sizeof(float));
+    const auto o = reference::Compare(c.OutputType(), bits.o.data(), golden.Doubles("expected_o"), o_bounds);
+    EXPECT_TRUE(o.ok()) << "O: " << o.ToString();
+    const auto lse = reference::Compare(DataType::kF32, bits.lse.data(), golden.Doubles("expected_lse"), lse_bounds);
+    EXPECT_TRUE(lse.ok()) << "LSE: " << lse.ToString();
+  }
+}
+
+// One layer of a real model over a real text, in every layout.
+TEST(AttentionMiniLm, IsMet) {
+  const GoldenTensor q = ReadNpy("minilm/q.npy"), k = ReadNpy("minilm/k.npy"), v = ReadNpy("minilm/v.npy"),
+                     o = ReadNpy("minilm/expected_o.npy");
+  ASSERT_EQ(q.spec.shape, (Dims{1, 12, 180, 32}));
+  const auto at = [](const GoldenTensor& tensor, std::int64_t head, std::int64_t row, std::int64_t channel) {
+    return reference::Load(DataType::kF32, tensor.bytes.data(), (head * 180 + row) * 32 + channel);
+  };
+  for (const AttentionLayout layout : kLayouts) {
+    AttentionCase c = MakeAttention({1, 12, 12, 180, 180, 32, 32}, 1, DataType::kF32, layout);
+    const auto load = [&](const GoldenTensor& tensor) {
+      return [&](const Dims& i) {
+        if (layout == AttentionLayout::kBHLD) return at(tensor, i[1], i[2], i[3]);
+        return layout == AttentionLayout::kBLHD ? at(tensor, i[2], i[1], i[3]) : at(tensor, i[1], i[0], i[2]);
+      };
+    };
+    c.q.Fill(load(q));
+    c.k.Fill(load(k));
+    c.v.Fill(load(v));
+    SCOPED_TRACE(c.ToString());
+    const AttentionBits bits = AskAndCheck(c);
+    Operand expected(c.p.q, 0);
+    expected.Fill(load(o));
+    const std::vector<double> values = reference::LoadAll(DataType::kF32, expected.data(), c.p.q.elements());
+    const std::vector<double> bounds(values.size(), 1e-5);
+    const auto comparison = reference::Compare(DataType::kF32, bits.o.data(), values, bounds);
+    EXPECT_TRUE(comparison.ok()) << comparison.ToString();
+  }
+}
+
+TEST(Goldens, AreAllThere) {
+  EXPECT_GE(GoldenNames("attention_").size(), 55u);
+}
+
+}  // namespace
+}  // namespace kernd::testing
