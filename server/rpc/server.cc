@@ -19,6 +19,9 @@ namespace {
 // Calls waited for on each queue; an arrival asks for the next at once, so this only covers a burst.
 constexpr int kPostedCalls = 64;
 
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(1);
+constexpr absl::Duration kCloseGrace = absl::Milliseconds(500);
+
 int Milliseconds(absl::Duration d) {
   return static_cast<int>(std::min<std::int64_t>(absl::ToInt64Milliseconds(d), INT_MAX));
 }
@@ -154,10 +157,13 @@ bool Server::Drain(absl::Duration timeout) {
   gate_.Close();
   acceptor_->Stop();
   health_.EndWatches();
+  // Waited for here and not by gRPC, which waits for connections as well: a client that is stopped, or does not look at
+  // its sockets, would hold the daemon until the deadline without a call in flight.
   const absl::Time deadline = absl::Now() + timeout;
-  // GOAWAY, then waits for the calls in flight and cancels them at the deadline.
-  server_->Shutdown(absl::ToChronoTime(deadline));
-  const bool clean = timeout == absl::ZeroDuration() || absl::Now() < deadline;
+  while (in_flight() != 0 && absl::Now() < deadline) absl::SleepFor(kDrainPoll);
+  const bool clean = in_flight() == 0;
+  // GOAWAY; clients that listen close their connections at once. What is left after the grace is cancelled.
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + (clean ? kCloseGrace : absl::ZeroDuration())));
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
   server_.reset();

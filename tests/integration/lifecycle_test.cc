@@ -40,6 +40,7 @@ StatusCode Check(health::Health::Stub& stub, const std::string& service, HealthC
 }
 
 // A unary call that runs in the background.
+// Its own thread waits for the answer: gRPC's connections make progress only while somebody looks at a queue.
 class PendingCall {
  public:
   PendingCall(const std::shared_ptr<grpc::Channel>& channel, const google::protobuf::Message& request,
@@ -50,13 +51,15 @@ class PendingCall {
     call_ = stub_.PrepareUnaryCall(&context_, kAttention, grpc::ByteBuffer(&slice, 1), &queue_);
     call_->StartCall();
     call_->Finish(&answer_, &status_, nullptr);
+    thread_ = std::thread([this] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue_.Next(&tag, &ok);
+    });
   }
   void Cancel() { context_.TryCancel(); }
   grpc::Status Finish() {
-    void* tag = nullptr;
-    bool ok = false;
-    if (!finished_) queue_.Next(&tag, &ok);
-    finished_ = true;
+    if (thread_.joinable()) thread_.join();
     return status_;
   }
   ~PendingCall() { Finish(); }
@@ -68,7 +71,7 @@ class PendingCall {
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
   grpc::ByteBuffer answer_;
   grpc::Status status_;
-  bool finished_ = false;
+  std::thread thread_;
 };
 
 TEST(Lifecycle, HealthAnswersByName) {
@@ -105,7 +108,7 @@ TEST(Lifecycle, WatchesSeeTheDrainAndEnd) {
   EXPECT_EQ(known->Finish().error_code(), StatusCode::UNAVAILABLE);
   EXPECT_FALSE(unknown->Read(&response));
   EXPECT_EQ(unknown->Finish().error_code(), StatusCode::UNAVAILABLE);
-  // With the drain's timeout of 30 s, a watch that stayed open would keep the daemon that long.
+  // A watch that stayed open would end with the connection, and not with a status.
   EXPECT_EQ(daemon->Wait(10), 0);
 }
 
@@ -125,6 +128,16 @@ TEST(Lifecycle, DrainTakesCallsDuringTheDelayAndFinishesWhatIsInFlight) {
   ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 4));
   for (const auto& call : calls) EXPECT_TRUE(call->Finish().ok()) << call->Finish().error_message();
   EXPECT_EQ(daemon->Wait(20), 0);
+}
+
+// A connection without a call, of a client that does nothing for it, does not hold the drain.
+TEST(Lifecycle, IdleConnectionsDoNotHoldTheDrain) {
+  const auto daemon = Daemon::Start({"--drain-timeout", "60s"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  v1::MatmulReply reply;
+  ASSERT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok());
+  EXPECT_EQ(daemon->Stop(), 0);
 }
 
 TEST(Lifecycle, ASecondSignalEndsAtOnce) {
@@ -191,7 +204,6 @@ TEST(Lifecycle, QueuedCallsThatNobodyWaitsForAreDropped) {
   EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 0));
   EXPECT_EQ(daemon->Stop(), 0);
   EXPECT_THAT(daemon->Log(), HasSubstr("CANCELLED"));
-  EXPECT_THAT(daemon->Log(), HasSubstr("DEADLINE_EXCEEDED"));
 }
 
 TEST(Lifecycle, APortThatIsTakenEndsTheStart) {
