@@ -202,7 +202,7 @@ std::vector<Option> MakeTable() {
           KERND_FIELD(limits.default_body_bytes)),
       Bytes({"Limits", "max-message-bytes", "BYTES", "Largest request or reply; less than 2GiB."},
             KERND_FIELD(limits.max_message_bytes)),
-      Number({"Limits", "max-queued-calls", "N", "Calls admitted and not yet running."},
+      Number({"Limits", "max-queued-calls", "N", "Calls admitted and not yet answered."},
              KERND_FIELD(limits.max_queued_calls)),
       Number({"Limits", "max-concurrent-streams", "N", "Calls in flight on one connection."},
              KERND_FIELD(limits.max_concurrent_streams)),
