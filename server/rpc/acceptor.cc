@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,12 +37,18 @@ absl::StatusOr<int> BindUnix(const std::string& path) {
     return InvalidField("listen", "unix:" + path, "a socket path has 1 to 107 bytes");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return SystemError("cannot open a unix socket");
-  // A file that nobody listens on is left over from a daemon that was killed.
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 && errno == ECONNREFUSED)
-    unlink(path.c_str());
-  close(fd);
+  struct stat there {};
+  if (lstat(path.c_str(), &there) == 0) {
+    // Only a socket is ever replaced, and only one that nobody listens on: left over from a daemon that was killed.
+    if (!S_ISSOCK(there.st_mode))
+      return absl::UnavailableError(absl::StrCat("unix:", path, " exists and is no socket"));
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (probe < 0) return SystemError("cannot open a unix socket");
+    if (connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 && errno == ECONNREFUSED) {
+      unlink(path.c_str());
+    }
+    close(probe);
+  }
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (listener < 0) return SystemError("cannot open a unix socket");
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 || listen(listener, kBacklog) < 0) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
+#include <string>
+
 #include <thread>
 
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -229,6 +232,17 @@ TEST(Lifecycle, ServesOnAUnixSocketAndReplacesAStaleOne) {
     daemon->Wait(10);
   }
   EXPECT_NE(access(path.c_str(), F_OK), 0) << "the socket file is gone after a clean end";
+}
+
+TEST(Lifecycle, AFileThatIsNoSocketIsLeftAlone) {
+  const std::string path = "/tmp/kernd-test-" + std::to_string(getpid()) + ".file";
+  std::ofstream(path) << "precious";
+  const std::string command = std::string(KERND_BINARY) + " --http-listen off --listen unix:" + path + " 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
+  std::string content;
+  std::ifstream(path) >> content;
+  EXPECT_EQ(content, "precious");
+  unlink(path.c_str());
 }
 
 TEST(Lifecycle, ReflectionAndChannelzAnswer) {
