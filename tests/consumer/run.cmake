@@ -1,6 +1,6 @@
 # Installs the client into an empty prefix, builds the consumer against it as CMake and as pkg-config find it, and runs
 # both: without a daemon, and against $KERND_ENDPOINT where that is set.
-# Needs -D BUILD= (of kernd), SOURCE= (this folder), WORK=, LIBDIR=, COMPILER=, FLAGS=, PKG_CONFIG=.
+# Needs -D BUILD= (of kernd), GENERATOR=, SOURCE= (this folder), WORK=, LIBDIR=, COMPILER=, FLAGS=, PKG_CONFIG=.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -10,7 +10,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first --component clien
 # Elsewhere than it was installed: nothing in it may know where that was.
 file(RENAME ${WORK}/first ${WORK}/prefix)
 
-run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${COMPILER}
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${COMPILER}
     -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_BUILD_TYPE=Release)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 
