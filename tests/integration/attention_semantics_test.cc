@@ -479,6 +479,7 @@ TEST_P(AttentionGolden, IsMet) {
     if (!kernel.name.starts_with("attention_" + std::string(Token(c.p.q.dtype)) + "_")) continue;
     SCOPED_TRACE(kernel.name);
     const AttentionBits bits = Ask(c, kernel.name);
+    ASSERT_EQ(std::ssize(bits.o), std::ssize(o_bounds) * ElementBytes(c.OutputType()));
     ASSERT_EQ(bits.lse.size(), lse_bounds.size() * sizeof(float));
     const auto o = reference::Compare(c.OutputType(), bits.o.data(), golden.Doubles("expected_o"), o_bounds);
     EXPECT_TRUE(o.ok()) << "O: " << o.ToString();
@@ -508,6 +509,7 @@ TEST(AttentionMiniLm, IsMet) {
     c.v.Fill(load(v));
     SCOPED_TRACE(c.ToString());
     const AttentionBits bits = AskAndCheck(c);
+    ASSERT_EQ(std::ssize(bits.o), c.p.q.bytes());
     Operand expected(c.p.q, 0);
     expected.Fill(load(o));
     const std::vector<double> values = reference::LoadAll(DataType::kF32, expected.data(), c.p.q.elements());

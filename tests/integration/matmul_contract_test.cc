@@ -118,11 +118,33 @@ TEST(MatmulContract, EveryKernelListedCanBeForced) {
   }
 }
 
+// One kernel for every M and batch, and none that says that it cannot do it.
+TEST(MatmulContract, BatchInvariantKernelIsChosenFromNKAndTypeOnly) {
+  for (const DataType type : kTypes) {
+    std::vector<std::string> chosen;
+    for (const Dims& rows : {Dims{1}, Dims{64}, Dims{1000}, Dims{8, 1}, Dims{3, 70}}) {
+      MatmulCase c = MakeMatmul(type, 1, 300, 200);
+      c.p.numerics = Numerics::kBatchInvariant;
+      c.p.a.shape = rows;
+      c.p.a.shape.push_back(200);
+      c.a = Operand(c.p.a, 0);
+      const auto plan = SharedDaemon::client().Plan(c.ClientArgs());
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      chosen.push_back(plan->kernel.name);
+    }
+    EXPECT_THAT(chosen, ::testing::Each(chosen[0]));
+    for (const client::KernelInfo& kernel : SharedDaemon::kernels()) {
+      if (kernel.name != chosen[0]) continue;
+      EXPECT_THAT(kernel.limits, ::testing::Not(::testing::HasSubstr("not batch-invariant"))) << kernel.name;
+    }
+  }
+}
+
 // On request a row's bits depend on its row of A, on B and on the options: one row alone, some, all, or in a batch.
 TEST(MatmulContract, BatchInvariantRowsDoNotDependOnTheirCompany) {
   for (const DataType type : kTypes) {
-    for (const std::int64_t k : {61, 700}) {
-      MatmulCase all = MakeMatmul(type, 64, 47, k, 23);
+    for (const auto& [n, k] : {std::pair{47, 61}, {47, 700}, {300, 3000}}) {
+      MatmulCase all = MakeMatmul(type, 64, n, k, 23);
       all.p.numerics = Numerics::kBatchInvariant;
       SCOPED_TRACE("seed 23 " + all.ToString());
       const Bits d = AskAndCheck(all);

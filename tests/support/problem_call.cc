@@ -137,7 +137,8 @@ void ExpectKernel(const client::KernelUsed& used, const std::string& forced) {
 void SharedDaemon::SetUp() {
   daemon_ = Daemon::Start();
   ASSERT_NE(daemon_, nullptr);
-  auto client = client::Client::Connect({.endpoint = daemon_->endpoint()});
+  // Without retries: a daemon that is gone fails the tests at once.
+  auto client = client::Client::Connect({.endpoint = daemon_->endpoint(), .retry = {.max_attempts = 1}});
   ASSERT_TRUE(client.ok()) << client.status();
   auto kernels = client->ListKernels();
   ASSERT_TRUE(kernels.ok()) << kernels.status();
