@@ -214,6 +214,7 @@ absl::Status FillSequences(const AttentionProblem& p, const Axes& axes, Attentio
                             absl::StrCat("at most ", kMaxSequences, " sequences a call"));
   }
   g.sequences.resize(g.batch);
+  std::optional<std::int64_t> scores = 0;
   for (std::int64_t b = 0; b < g.batch; ++b) {
     AttentionSequence& s = g.sequences[b];
     if (packed) {
@@ -234,6 +235,12 @@ absl::Status FillSequences(const AttentionProblem& p, const Axes& axes, Attentio
     s.diagonal = p.alignment == MaskAlignment::kBottomRight ? s.kv_length - s.q_length : 0;
     g.max_q_rows = std::max(g.max_q_rows, s.q_rows);
     g.max_kv_length = std::max(g.max_kv_length, s.kv_length);
+    const std::optional<std::int64_t> own = CheckedProduct({g.q_heads, s.q_rows, s.kv_length});
+    scores = scores && own ? CheckedAdd(*scores, *own) : std::nullopt;
+  }
+  if (!scores || *scores > kMaxScores) {
+    return UnsupportedField("attention.k.shape", ToString(p.k.shape),
+                            absl::StrCat("with Q's ", ToString(p.q.shape), " more than 2^53 scores in a call"));
   }
   return absl::OkStatus();
 }

@@ -35,6 +35,9 @@ class Call : public std::enable_shared_from_this<Call> {
   // The client has gone, or its deadline has passed: nobody waits for the results any more.
   void Abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
+  // For kernels that run: set once nobody waits any more.
+  const std::atomic<bool>& abandoned() const { return abandoned_; }
+
   // OK, or why computing would be in vain: CANCELLED, DEADLINE_EXCEEDED.
   absl::Status CheckWanted() const;
 

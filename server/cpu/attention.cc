@@ -159,13 +159,18 @@ absl::StatusOr<AttentionChoice> ChooseAttention(const AttentionProblem& p, const
 }
 
 void RunAttention(const AttentionChoice& choice, const AttentionProblem& problem, const AttentionGeometry& geometry,
-                  const AttentionArgs& args, void* workspace) {
-  if (choice.naive) return RunNaiveAttention(problem, geometry, args, static_cast<float*>(workspace), choice.threads);
+                  const AttentionArgs& args, void* workspace, Stop stop) {
+  // Shapes without a result may still name any number of heads and sequences: do not walk them.
+  if (geometry.o_spec.elements() == 0 && (!geometry.lse_spec || geometry.lse_spec->elements() == 0)) return;
+  if (choice.naive) {
+    return RunNaiveAttention(problem, geometry, args, static_cast<float*>(workspace), choice.threads, stop);
+  }
   const AttentionKernel& kernel = AttentionKernelFor(choice.isa);
-  const AttentionJob job = JobOf(problem, geometry);
+  AttentionJob job = JobOf(problem, geometry);
+  job.stop = stop;
   const std::int64_t tiles = (geometry.max_q_rows * geometry.heads_per_kv + choice.tile_rows - 1) / choice.tile_rows;
   const std::int64_t scratch_bytes = kernel.scratch_bytes(choice.tile_rows, geometry.head_dim, geometry.v_head_dim);
-  ForEach(choice.threads, geometry.batch * geometry.kv_heads * tiles, [&](int thread, std::int64_t index) {
+  ForEach(choice.threads, geometry.batch * geometry.kv_heads * tiles, stop, [&](int thread, std::int64_t index) {
     const std::int64_t b = index / tiles / geometry.kv_heads, h = index / tiles % geometry.kv_heads;
     AttentionTile tile = HeadOf(problem, geometry, args, b, h);
     // The last rows of a causal head see the most keys: they go first, so that no thread ends with a long one.

@@ -13,6 +13,7 @@
 #include "kernd/kernels/attention.h"
 #include "kernd/kernels/variant.h"
 #include "server/cpu/isa.h"
+#include "server/cpu/team.h"
 
 namespace kernd::cpu {
 
@@ -36,8 +37,8 @@ absl::StatusOr<AttentionChoice> ChooseAttention(const AttentionProblem& problem,
                                                 const KernelRequest& request, int threads, Isa isa = BestIsa());
 
 // Computes O and, where asked for, LSE. `workspace`: choice.workspace_bytes, aligned to 64; may be null for 0. Operands
-// need no alignment; none overlaps the results. Returns when they are complete.
+// need no alignment; none overlaps the results. Returns when they are complete, or soon after `stop`.
 void RunAttention(const AttentionChoice& choice, const AttentionProblem& problem, const AttentionGeometry& geometry,
-                  const AttentionArgs& args, void* workspace);
+                  const AttentionArgs& args, void* workspace, Stop stop = nullptr);
 
 }  // namespace kernd::cpu

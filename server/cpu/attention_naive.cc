@@ -140,10 +140,10 @@ std::int64_t NaiveWorkspaceBytes(const AttentionGeometry& g) {
 }
 
 void RunNaiveAttention(const AttentionProblem& problem, const AttentionGeometry& g, const AttentionArgs& args,
-                       float* logits, int threads) {
+                       float* logits, int threads, Stop stop) {
   for (std::int64_t b = 0; b < g.batch; ++b) {
     const AttentionSequence& s = g.sequences[b];
-    ForEach(threads, g.q_heads * s.q_rows, [&](int, std::int64_t row) {
+    ForEach(threads, g.q_heads * s.q_rows, stop, [&](int, std::int64_t row) {
       Row(problem, g, args, b, row / s.q_rows, row % s.q_rows).Run(logits + row * s.kv_length);
     });
     logits += g.q_heads * s.q_rows * s.kv_length;

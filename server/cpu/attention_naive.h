@@ -5,6 +5,7 @@
 
 #include "kernd/kernels/args.h"
 #include "kernd/kernels/attention.h"
+#include "server/cpu/team.h"
 
 namespace kernd::cpu {
 
@@ -13,6 +14,6 @@ std::int64_t NaiveWorkspaceBytes(const AttentionGeometry& geometry);
 
 // `logits`: NaiveWorkspaceBytes.
 void RunNaiveAttention(const AttentionProblem& problem, const AttentionGeometry& geometry, const AttentionArgs& args,
-                       float* logits, int threads);
+                       float* logits, int threads, Stop stop);
 
 }  // namespace kernd::cpu

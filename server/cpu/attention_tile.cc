@@ -135,6 +135,7 @@ class Tile {
     Range all = {tile_.kv_length, 0};
     Start(all);
     for (Index key = all.begin / kBlock * kBlock; key < all.end; key += kBlock) {
+      if (job_.stop != nullptr && job_.stop->load(std::memory_order_relaxed)) return;
       PackBlock(key);
       for (Index r = 0; r < rows_; r += kRows) AddBlock(key, r);
     }

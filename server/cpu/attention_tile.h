@@ -3,6 +3,7 @@
 // in elements; pointers need not be aligned but for the scratch.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernd/kernels/dtype.h"
@@ -19,6 +20,7 @@ struct AttentionJob {
   std::int64_t mask_head = 0, mask_row = 0, bias_head = 0, bias_row = 0;
   std::int64_t window_left = 0, window_right = 0;  // "unbounded" is a number beyond every length
   float softcap = 0;                               // 0: none
+  const std::atomic<bool>* stop = nullptr;         // as Stop in team.h
 };
 
 // A "row" is one query row of one head: row r is query r / group of head r % group, so that the rows of a tile lie at

@@ -26,6 +26,7 @@ constexpr std::size_t kAlignment = 64;
 // Below both, one thread is done sooner than a worker is awake: about 20 us of arithmetic.
 constexpr double kInlineFlops = 1e6;
 constexpr std::int64_t kInlineBytes = 256 << 10;
+constexpr double kFlopsOfExp = 20, kFlopsOfRow = 100;
 
 struct Prepared : core::PreparedStep {
   bool inline_run = false;
@@ -177,10 +178,15 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
   plan.memory.inputs = p.q.bytes() + p.k.bytes() + p.v.bytes() + BytesOf(p.mask) + BytesOf(p.bias);
   plan.memory.outputs = g.o_spec.bytes() + BytesOf(g.lse_spec);
   plan.memory.naive = NaiveBytes(p, g);
-  double scores = 0;
-  for (const AttentionSequence& s : g.sequences)
+  // A score costs its exponential too, and a row its bookkeeping, whatever the head dimensions are.
+  double scores = 0, rows = 0;
+  for (const AttentionSequence& s : g.sequences) {
     scores += static_cast<double>(s.q_length) * static_cast<double>(s.kv_length);
-  const double flops = 2.0 * scores * static_cast<double>(g.q_heads) * static_cast<double>(g.head_dim + g.v_head_dim);
+    rows += static_cast<double>(s.q_rows);
+  }
+  const double flops =
+      static_cast<double>(g.q_heads) *
+      (scores * (2.0 * static_cast<double>(g.head_dim + g.v_head_dim) + kFlopsOfExp) + rows * kFlopsOfRow);
   const bool small = IsSmall(flops, plan.memory);
   KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseAttention(p, g, step.kernel, small ? 1 : options_.threads));
   prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
@@ -197,6 +203,7 @@ absl::Status CpuBackend::RunProgram(core::Call& call) {
     const core::StepPlan& plan = call.plan.steps[i];
     KERND_RETURN_IF_ERROR(
         std::visit([&](const auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]));
+    KERND_RETURN_IF_ERROR(call.CheckWanted());  // a stopped kernel has left its results unfinished
   }
   return absl::OkStatus();
 }
@@ -227,7 +234,7 @@ absl::Status CpuBackend::RunStep(const core::MatmulStep& step, const core::StepP
                            .b_scale = static_cast<const float*>(Data(step.b_scale)),
                            .d = call.results[first].data()};
   const core::StageTimer kernel(call.stages, core::Stage::kKernel);
-  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, workspace.data());
+  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, workspace.data(), &call.abandoned());
 }
 
 absl::Status CpuBackend::RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
@@ -245,7 +252,7 @@ absl::Status CpuBackend::RunStep(const core::AttentionStep& step, const core::St
       .o = call.results[first].data(),
       .lse = step.problem.want_lse ? reinterpret_cast<float*>(call.results[first + 1].data()) : nullptr};
   const core::StageTimer kernel(call.stages, core::Stage::kKernel);
-  RunAttention(prepared.choice, step.problem, prepared.geometry, args, workspace.data());
+  RunAttention(prepared.choice, step.problem, prepared.geometry, args, workspace.data(), &call.abandoned());
   return absl::OkStatus();
 }
 

@@ -65,12 +65,12 @@ std::int64_t TileScratchBytes(const MatmulProblem& p, const MatmulChoice& choice
 }
 
 void RunPacked(const MatmulChoice& choice, const MatmulProblem& p, const MatmulGeometry& g, const MatmulArgs& args,
-               void* workspace) {
+               void* workspace, Stop stop) {
   const MatmulJob job = JobOf(p, g, args);
   const std::int64_t down = (g.m + choice.tile_rows - 1) / choice.tile_rows;
   const std::int64_t across = (g.n + choice.tile_cols - 1) / choice.tile_cols;
   const std::int64_t scratch_bytes = TileScratchBytes(p, choice);
-  ForEach(choice.threads, g.batch * across * down, [&](int thread, std::int64_t index) {
+  ForEach(choice.threads, g.batch * across * down, stop, [&](int thread, std::int64_t index) {
     MatmulTile tile = ItemOf(p, g, args, index / (across * down));
     tile.n0 = index / down % across * choice.tile_cols;
     tile.m0 = index % down * choice.tile_rows;
@@ -173,12 +173,12 @@ absl::StatusOr<MatmulChoice> ChooseMatmul(const MatmulProblem& p, const MatmulGe
 }
 
 absl::Status RunMatmul(const MatmulChoice& choice, const MatmulProblem& problem, const MatmulGeometry& geometry,
-                       const MatmulArgs& args, void* workspace) {
+                       const MatmulArgs& args, void* workspace, Stop stop) {
   if (geometry.d.elements() == 0) return absl::OkStatus();
   if (choice.onednn) {
-    return RunOneDnn(problem, geometry, args, choice.threads, choice.isa, workspace);
+    return RunOneDnn(problem, geometry, args, choice.threads, choice.isa, workspace, stop);
   }
-  RunPacked(choice, problem, geometry, args, workspace);
+  RunPacked(choice, problem, geometry, args, workspace, stop);
   return absl::OkStatus();
 }
 

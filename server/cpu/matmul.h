@@ -15,6 +15,7 @@
 #include "kernd/kernels/matmul.h"
 #include "kernd/kernels/variant.h"
 #include "server/cpu/isa.h"
+#include "server/cpu/team.h"
 
 namespace kernd::cpu {
 
@@ -38,8 +39,9 @@ absl::StatusOr<MatmulChoice> ChooseMatmul(const MatmulProblem& problem, const Ma
                                           const KernelRequest& request, int threads, Isa isa = BestIsa());
 
 // Computes D. `workspace`: choice.workspace_bytes, aligned to 64; may be null for 0. Operands need no alignment; none
-// overlaps D. Returns when D is complete. INTERNAL: oneDNN failed.
+// overlaps D. Returns when D is complete, or soon after `stop`; a oneDNN call in progress is not stopped. INTERNAL:
+// oneDNN failed.
 absl::Status RunMatmul(const MatmulChoice& choice, const MatmulProblem& problem, const MatmulGeometry& geometry,
-                       const MatmulArgs& args, void* workspace);
+                       const MatmulArgs& args, void* workspace, Stop stop = nullptr);
 
 }  // namespace kernd::cpu

@@ -113,7 +113,7 @@ absl::Status Multiply(const Plan& plan, const Workspace& layout, const void* a, 
     if (part == 0) continue;
     constexpr std::int64_t kPiece = 1 << 16;
     const std::int64_t count = layout.sums_bytes / 4;
-    ForEach(s.threads, (count + kPiece - 1) / kPiece, [&](int, std::int64_t piece) {
+    ForEach(s.threads, (count + kPiece - 1) / kPiece, nullptr, [&](int, std::int64_t piece) {
       // Unsigned, as sums wrap. In pieces through the first-level cache, as D may lie at any address.
       std::uint32_t total[1024], more[1024];
       const std::int64_t end = std::min(count, (piece + 1) * kPiece);
@@ -148,21 +148,21 @@ absl::StatusOr<std::int64_t> OneDnnWorkspaceBytes(const MatmulProblem& p, const 
 }
 
 absl::Status RunOneDnn(const MatmulProblem& p, const MatmulGeometry& g, const MatmulArgs& args, int threads, Isa isa,
-                       void* workspace) {
+                       void* workspace, Stop stop) {
   const Plan plan = MakePlan(p, g, threads);
   KERND_ASSIGN_OR_RETURN(const Workspace layout, LayOut(plan, g));
   const MatmulJob job = JobOf(p, g, args);
   char* const scratch = static_cast<char*>(workspace);
   const bool plain = p.alpha == 1 && p.beta == 0 && !p.bias && p.activation == Activation::kNone && !p.a_scale &&
                      !p.b_scale && g.output_dtype == (p.a.dtype == DataType::kI8 ? DataType::kI32 : DataType::kF32);
-  for (std::int64_t call = 0; call < plan.calls; ++call) {
+  for (std::int64_t call = 0; call < plan.calls && !Stopped(stop); ++call) {
     const MatmulTile item = ItemOf(p, g, args, call);
     char* const sums = layout.sums_in_d ? static_cast<char*>(item.d) : scratch + layout.sums_at;
     KERND_RETURN_IF_ERROR(Multiply(plan, layout, item.a, item.b, sums, scratch));
     if (plain) continue;
     constexpr std::int64_t kPiece = 1 << 16;  // elements of a thread's piece: long enough to be worth handing out
     const std::int64_t rows = std::clamp<std::int64_t>(kPiece / g.n, 1, g.m), pieces = (g.m + rows - 1) / rows;
-    ForEach(threads, g.batch / plan.calls * pieces, [&](int, std::int64_t piece) {
+    ForEach(threads, g.batch / plan.calls * pieces, stop, [&](int, std::int64_t piece) {
       const std::int64_t index = piece / pieces;
       MatmulTile tile = ItemOf(p, g, args, call + index);
       tile.m0 = piece % pieces * rows;

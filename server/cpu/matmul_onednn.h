@@ -9,6 +9,7 @@
 #include "kernd/kernels/args.h"
 #include "kernd/kernels/matmul.h"
 #include "server/cpu/isa.h"
+#include "server/cpu/team.h"
 
 namespace kernd::cpu {
 
@@ -21,6 +22,6 @@ absl::StatusOr<std::int64_t> OneDnnWorkspaceBytes(const MatmulProblem& problem, 
 
 // As RunMatmul. `isa`: of the epilogue.
 absl::Status RunOneDnn(const MatmulProblem& problem, const MatmulGeometry& geometry, const MatmulArgs& args,
-                       int threads, Isa isa, void* workspace);
+                       int threads, Isa isa, void* workspace, Stop stop);
 
 }  // namespace kernd::cpu

@@ -122,7 +122,6 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::vector<std::
 
 Acceptor::~Acceptor() {
   Stop();
-  for (const int fd : listeners_) close(fd);
   if (wake_fd_ >= 0) close(wake_fd_);
   for (const std::string& file : socket_files_) unlink(file.c_str());
 }
@@ -133,10 +132,14 @@ void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAccep
 }
 
 void Acceptor::Stop() {
-  if (!thread_.joinable()) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
-  thread_.join();
+  if (thread_.joinable()) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
+    thread_.join();
+  }
+  // Closed, and not left to fill their backlogs: a client that connects now is refused and goes elsewhere.
+  for (const int fd : listeners_) close(fd);
+  listeners_.clear();
 }
 
 void Acceptor::Loop() {

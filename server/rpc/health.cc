@@ -30,11 +30,13 @@ class Health::CheckCall final : public EventTag {
 
   void Fire(bool ok) override {
     if (!ok || answered_) {
+      if (answered_) health_.active_.fetch_sub(1, std::memory_order_release);
       delete this;
       return;
     }
     new CheckCall(health_, queue_);
     answered_ = true;
+    health_.active_.fetch_add(1, std::memory_order_relaxed);
     pb::HealthCheckResponse response;
     {
       absl::ReaderMutexLock lock(&health_.mutex_);
@@ -100,6 +102,7 @@ class Health::WatchCall final : public std::enable_shared_from_this<WatchCall> {
       done_.owner.reset();
       return;
     }
+    health_.active_.fetch_add(1, std::memory_order_relaxed);
     std::make_shared<WatchCall>(health_, queue_)->Listen();
     bool ending = false;
     const Status now = health_.AddWatch(shared_from_this(), request_.service(), ending);
@@ -119,7 +122,7 @@ class Health::WatchCall final : public std::enable_shared_from_this<WatchCall> {
     Advance();
   }
 
-  void OnFinished(bool) {}
+  void OnFinished(bool) { health_.active_.fetch_sub(1, std::memory_order_release); }
 
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_) return;

@@ -4,9 +4,9 @@
 
 #include <grpcpp/completion_queue.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +30,9 @@ class Health {
   // Ends every watch with UNAVAILABLE, and new ones after their first answer.
   void EndWatches() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Checks and watches that have arrived and are not over.
+  int active() const { return active_.load(std::memory_order_acquire); }
+
   // The gRPC service to register; then Listen on each queue once the server runs.
   grpc::Service* service();
   void Listen(grpc::ServerCompletionQueue* queue);
@@ -46,6 +49,7 @@ class Health {
   void RemoveWatch(const std::shared_ptr<WatchCall>& watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::unique_ptr<Service> service_;
+  std::atomic<int> active_ = 0;
   mutable absl::Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,6 @@
 #include "server/rpc/server.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
@@ -7,6 +8,7 @@
 
 #include <utility>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "kernd/v1/compute.grpc.pb.h"
 #include "kernd/v1/device.grpc.pb.h"
@@ -21,6 +23,12 @@ constexpr int kPostedCalls = 64;
 
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(1);
 constexpr absl::Duration kCloseGrace = absl::Milliseconds(500);
+
+// An event that tells that all before it in a queue have fired.
+struct Barrier final : EventTag {
+  absl::Notification passed;
+  void Fire(bool) override { passed.Notify(); }
+};
 
 int Milliseconds(absl::Duration d) {
   return static_cast<int>(std::min<std::int64_t>(absl::ToInt64Milliseconds(d), INT_MAX));
@@ -153,6 +161,24 @@ void Server::Poll(grpc::ServerCompletionQueue* queue) {
   while (queue->Next(&tag, &ok)) static_cast<EventTag*>(tag)->Fire(ok);
 }
 
+// Cancelled calls still end, each with an operation on its queue, and gRPC aborts where a queue is closed before. A
+// kernel that runs leaves at its next step. A call may lie in a queue and not be counted yet: an alarm goes in behind
+// it, and after that nothing may have come.
+void Server::AwaitQuiet() {
+  const auto quiet = [this] { return in_flight() == 0 && health_.active() == 0; };
+  bool flushed = false;
+  while (!flushed || !quiet()) {
+    while (!quiet()) absl::SleepFor(kDrainPoll);
+    for (const auto& queue : queues_) {
+      Barrier barrier;
+      grpc::Alarm alarm;
+      alarm.Set(queue.get(), std::chrono::system_clock::now(), &barrier);
+      barrier.passed.WaitForNotification();
+    }
+    flushed = true;
+  }
+}
+
 bool Server::Drain(absl::Duration timeout) {
   gate_.Close();
   acceptor_->Stop();
@@ -164,6 +190,7 @@ bool Server::Drain(absl::Duration timeout) {
   const bool clean = in_flight() == 0;
   // GOAWAY; clients that listen close their connections at once. What is left after the grace is cancelled.
   server_->Shutdown(absl::ToChronoTime(absl::Now() + (clean ? kCloseGrace : absl::ZeroDuration())));
+  AwaitQuiet();
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
   server_.reset();

@@ -44,7 +44,7 @@ class Server {
 
   const std::vector<std::string>& addresses() const { return acceptor_->bound(); }
   Health& health() { return health_; }
-  std::int64_t in_flight() const { return environment_.in_flight.load(std::memory_order_relaxed); }
+  std::int64_t in_flight() const { return environment_.in_flight.load(std::memory_order_acquire); }
 
   // Takes no new call, lets those in flight finish until `timeout`, cancels the rest, stops the threads. Health watches
   // end at once. True where nothing had to be cancelled.
@@ -57,6 +57,7 @@ class Server {
   absl::Status Build(const TransportOptions& options);
   void Listen(grpc::ServerCompletionQueue* queue);
   void Poll(grpc::ServerCompletionQueue* queue);
+  void AwaitQuiet();
 
   CallEnvironment environment_;
   Gate& gate_;

@@ -132,8 +132,8 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
     record.total = core::Since(arrived);
     body_.Reset();
     request.Clear();
-    environment_.in_flight.fetch_sub(1, std::memory_order_relaxed);
     environment_.observer.CallEnded(record);
+    environment_.in_flight.fetch_sub(1, std::memory_order_release);
   }
 
   void OnStalled(bool ok) {

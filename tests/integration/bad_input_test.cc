@@ -138,6 +138,26 @@ TEST_F(BadInput, ManySequencesOfNothing) {
       StatusCode::UNIMPLEMENTED, "attention.q.shape", "sequences a call");
 }
 
+// A few bytes that name endless loops over nothing.
+TEST_F(BadInput, ShapesOfNothing) {
+  const auto call = [&](std::initializer_list<std::int64_t> q, std::initializer_list<std::int64_t> kv, bool want_lse) {
+    v1::AttentionRequest request;
+    v1::AttentionOp& op = *request.mutable_attention();
+    op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
+    op.set_scale(1);
+    op.set_want_lse(want_lse);
+    *op.mutable_q() = F32(q, {});
+    *op.mutable_k() = *op.mutable_v() = F32(kv, {});
+    return RawCall(channel_, kAttention, request.SerializeAsString()).status.error_code();
+  };
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  EXPECT_EQ(call({1, 1, 1 << 30, 0}, {1, 1, 1 << 30, 0}, false), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call({1, 1, kMany, 0}, {1, 1, 0, 0}, false), StatusCode::OK);
+  EXPECT_EQ(call({1, 1, 1, 0}, {1, 1, kMany * (1 << 22), 0}, true), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call({1 << 17, kMany, 0, 0}, {1 << 17, kMany, 1, 0}, true), StatusCode::OK);
+  EXPECT_EQ(call({1 << 20, kMany, 0, 0}, {1 << 20, kMany, 0, 0}, false), StatusCode::UNIMPLEMENTED);
+}
+
 TEST_F(BadInput, DataTypes) {
   ExpectMatmulRefused([](v1::MatmulOp& op) { op.mutable_a()->set_dtype(v1::DATA_TYPE_UNSPECIFIED); },
                       StatusCode::INVALID_ARGUMENT, "matmul.a.dtype", "unset");

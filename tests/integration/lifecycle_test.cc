@@ -143,6 +143,51 @@ TEST(Lifecycle, IdleConnectionsDoNotHoldTheDrain) {
   EXPECT_EQ(daemon->Stop(), 0);
 }
 
+// Hours of work on one thread.
+v1::AttentionRequest EndlessCall() {
+  v1::AttentionRequest request;
+  v1::AttentionOp& op = *request.mutable_attention();
+  op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
+  *op.mutable_q() = *op.mutable_k() = *op.mutable_v() = F32({1, 1, 1 << 21, 1});
+  return request;
+}
+
+// A kernel that nobody waits for stops, and the next call runs.
+TEST(Lifecycle, ARunningKernelStopsWhenItsClientLeaves) {
+  const auto daemon = Daemon::Start({"--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  {
+    PendingCall endless(channel, EndlessCall());
+    ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
+    endless.Cancel();
+    EXPECT_EQ(endless.Finish().error_code(), StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 0));
+  PendingCall late(channel, EndlessCall(), std::chrono::milliseconds(300));
+  EXPECT_EQ(late.Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  PendingCall next(channel, LongCall());
+  EXPECT_TRUE(next.Finish().ok());
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 0));
+}
+
+// Calls that do not end in time are cancelled: exit code 1, and no abort, whatever stage they are in.
+TEST(Lifecycle, ADrainThatRunsOutOfTimeEndsInOrder) {
+  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "200ms"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  PendingCall running(channel, EndlessCall()), queued(channel, EndlessCall());
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto headers_only = stub.PrepareCall(&context, kMatmul, &queue);
+  headers_only->StartCall(nullptr);
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 3));
+  EXPECT_EQ(daemon->Stop(), 1);
+  EXPECT_FALSE(running.Finish().ok());
+  EXPECT_FALSE(queued.Finish().ok());
+}
+
 TEST(Lifecycle, ASecondSignalEndsAtOnce) {
   const auto daemon = Daemon::Start({"--drain-delay", "60s"});
   ASSERT_NE(daemon, nullptr);

@@ -137,6 +137,11 @@ INSTANTIATE_TEST_SUITE_P(
         {"kv_offsets", kInvalid, "attention.kv_offsets", [](A& p) { p.kv_offsets = {0, 7}; }},
         {"too_many_sequences", kUnsupported, "attention.q.shape",
          [](A& p) { p.q.shape = p.k.shape = p.v.shape = {kMaxSequences + 1, 1, 0, 8}; }},
+        {"too_many_scores", kUnsupported, "attention.k.shape",
+         [](A& p) {
+           p.q.shape = p.k.shape = p.v.shape = {2, 1, std::int64_t{1} << 27, 0};
+           p.scale = 1;
+         }},
         {"slopes_count", kInvalid, "attention.alibi_slopes",
          [](A& p) { p.alibi_slopes = {1, 1}, p.alignment = MaskAlignment::kTopLeft; }},
         {"slopes_infinite", kInvalid, "attention.alibi_slopes[2]",
@@ -356,8 +361,8 @@ TEST(AttentionValidate, NaiveBytesAddUpAndSaturate) {
   const std::int64_t results = 4 * (2 * 4 * 5 * 6 + 2 * 4 * 5);
   EXPECT_EQ(NaiveBytes(p, *g), operands + results + 4 * 4 * 5 * (3 + 7));
 
-  const std::int64_t huge = std::int64_t{1} << 32;
-  p = {.q = F32({1, 1, huge, 1}), .k = F32({1, 1, huge, 1}), .v = F32({1, 1, huge, 1})};
+  const std::int64_t huge = std::int64_t{1} << 59;  // each operand fits, and their sum does not
+  p = {.q = F32({1, 1, 1, huge}), .k = F32({1, 1, 1, huge}), .v = F32({1, 1, 1, huge})};
   g = Validate(p);
   ASSERT_TRUE(g.ok()) << g.status();
   EXPECT_EQ(NaiveBytes(p, *g), kMax);

@@ -24,7 +24,9 @@
 
 namespace kernd {
 
-inline constexpr std::int64_t kMaxSequences = std::int64_t{1} << 20;  // of one call
+// Of one call. They bound what a few bytes of shapes can ask for.
+inline constexpr std::int64_t kMaxSequences = std::int64_t{1} << 17;
+inline constexpr std::int64_t kMaxScores = std::int64_t{1} << 53;  // sum over sequences of Hq * q_rows * kv_length
 
 enum class AttentionLayout : std::uint8_t {
   kBHLD,    // Q [B, Hq, Lq, D], K [B, Hkv, Lkv, D], V [B, Hkv, Lkv, Dv], O [B, Hq, Lq, Dv]
