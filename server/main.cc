@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -75,10 +76,17 @@ sigset_t StopSignals() {
 
 // Written whole or not at all, so that a reader never sees half of it.
 absl::Status WritePortFile(const std::string& path, const std::string& text) {
+  struct stat there {};
+  if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    return absl::UnavailableError("cannot write --port-file " + path + ": it is there and no regular file");
+  }
   const std::string temporary = path + ".tmp";
   std::ofstream(temporary) << text << std::flush;
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError("cannot write --port-file " + path + ": " + std::strerror(errno));
+    const absl::Status status =
+        absl::UnavailableError("cannot write --port-file " + path + ": " + std::strerror(errno));
+    unlink(temporary.c_str());
+    return status;
   }
   return absl::OkStatus();
 }
@@ -106,6 +114,7 @@ rpc::TransportOptions Transport(const config::ServerOptions& options) {
   transport.keepalive_time = options.lifecycle.keepalive_time;
   transport.keepalive_timeout = options.lifecycle.keepalive_timeout;
   transport.max_connection_age = options.lifecycle.max_connection_age;
+  transport.receive_stall = options.lifecycle.receive_stall;
   transport.send_stall = options.lifecycle.send_stall;
   return transport;
 }
@@ -129,7 +138,7 @@ int Serve(const config::ServerOptions& options) {
 
   core::Engine engine({.memory_limit = options.limits.memory_bytes,
                        .max_queued_calls = options.limits.max_queued_calls,
-                       .max_reply_bytes = config::kMaxMessageBytes},
+                       .max_reply_bytes = options.limits.max_message_bytes},
                       cpu::MakeBackend({.threads = options.compute.cpu_threads,
                                         .memory_total = config::ReadMachineLimits().memory_bytes}));
   rpc::MethodTable methods;

@@ -73,6 +73,7 @@ absl::Status ValidateLifecycle(const LifecycleOptions& lifecycle) {
   for (const absl::Status& status : {
            InRange("drain-delay", lifecycle.drain_delay, absl::ZeroDuration(), absl::Hours(1)),
            InRange("drain-timeout", lifecycle.drain_timeout, absl::ZeroDuration(), absl::Hours(24)),
+           InRange("receive-stall", lifecycle.receive_stall, absl::Milliseconds(100), absl::Hours(1)),
            InRange("send-stall", lifecycle.send_stall, absl::Milliseconds(100), absl::Hours(1)),
            InRange("handshake-timeout", lifecycle.handshake_timeout, absl::Milliseconds(100), absl::Hours(1)),
            InRangeOrOff("keepalive-time", lifecycle.keepalive_time, absl::Seconds(1), absl::Hours(24)),

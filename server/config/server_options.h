@@ -36,7 +36,9 @@ struct LimitOptions {
 struct LifecycleOptions {
   absl::Duration drain_delay = absl::ZeroDuration();  // serves on after SIGTERM, no longer ready
   absl::Duration drain_timeout = absl::Seconds(30);   // then waits this long for the calls in flight
-  absl::Duration send_stall = absl::Seconds(30);      // a client that reads nothing of its reply for so long is cut off
+  // A client that has not sent its body, or read its reply, within this and a second for each MiB is cut off.
+  absl::Duration receive_stall = absl::Seconds(30);
+  absl::Duration send_stall = absl::Seconds(30);
   absl::Duration handshake_timeout = absl::Seconds(10);
   absl::Duration keepalive_time = absl::Seconds(60);  // may be off
   absl::Duration keepalive_timeout = absl::Seconds(20);

@@ -49,14 +49,14 @@ absl::Status Gate::Enter(const Method& method, const grpc::ServerContext& contex
                       {.reason = std::string(reason::kDeadline)});
   }
 
-  std::int64_t bytes = std::min(options_.default_body_bytes, options_.max_message_bytes);
+  std::int64_t bytes = std::min(options_.default_body_bytes, Limit(method));
   const auto it = context.client_metadata().find(kBodyBytesKey);
   if (it != context.client_metadata().end()) {
     const std::string text(it->second.data(), it->second.size());
     if (!absl::SimpleAtoi(text, &bytes) || bytes < 0) {
       return InvalidField(kBodyBytesKey, text.substr(0, 32), "must be the body's size in bytes, a decimal number");
     }
-    if (bytes > options_.max_message_bytes) return TooLarge(bytes, options_.max_message_bytes);
+    if (bytes > Limit(method)) return TooLarge(bytes, Limit(method));
   }
   if (!bodies_.Reserve(bytes, lease)) {
     return bytes > bodies_.limit() ? TooLarge(bytes, bodies_.limit()) : BodiesFull(bytes, bodies_);
@@ -64,7 +64,8 @@ absl::Status Gate::Enter(const Method& method, const grpc::ServerContext& contex
   return absl::OkStatus();
 }
 
-absl::Status Gate::Settle(std::int64_t bytes, core::ByteBudget::Lease& lease) {
+absl::Status Gate::Settle(const Method& method, std::int64_t bytes, core::ByteBudget::Lease& lease) {
+  if (bytes > Limit(method)) return TooLarge(bytes, Limit(method));
   if (lease.Resize(bytes)) return absl::OkStatus();
   return BodiesFull(bytes, bodies_);
 }

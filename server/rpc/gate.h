@@ -3,6 +3,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -38,8 +39,9 @@ class Gate {
   absl::Status Enter(const Method& method, const grpc::ServerContext& context, absl::Time deadline,
                      core::ByteBudget::Lease& lease);
 
-  // The body has arrived and is `bytes` long: charge that instead. RESOURCE_EXHAUSTED where it does not fit.
-  absl::Status Settle(std::int64_t bytes, core::ByteBudget::Lease& lease);
+  // The body has arrived and is `bytes` long: charge that instead. RESOURCE_EXHAUSTED where it does not fit, now or
+  // ever.
+  absl::Status Settle(const Method& method, std::int64_t bytes, core::ByteBudget::Lease& lease);
 
   // From now on every call is refused with UNAVAILABLE (DRAINING).
   void Close() { closed_.store(true, std::memory_order_release); }
@@ -47,6 +49,13 @@ class Gate {
   const core::ByteBudget& bodies() const { return bodies_; }
 
  private:
+  // Only methods that compute bring tensors.
+  std::int64_t Limit(const Method& method) const {
+    return method.compute ? options_.max_message_bytes : std::min(options_.max_message_bytes, kControlBytes);
+  }
+
+  static constexpr std::int64_t kControlBytes = 1 << 20;
+
   const Options options_;
   const core::Engine& engine_;
   core::ByteBudget bodies_;

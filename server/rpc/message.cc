@@ -1,7 +1,9 @@
 #include "server/rpc/message.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/unknown_field_set.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <string>
@@ -17,6 +19,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 
 constexpr int kFirstHint = 1000;
+constexpr std::int64_t kMaxOverhead = 8 << 20;
+constexpr int kMaxDepth = 16;
 
 // The fields of a message type that hold messages, found once: the others have nothing unknown in them, and asking for
 // all fields of each message of each request costs as much as parsing it.
@@ -55,6 +59,46 @@ int FindUnknown(const google::protobuf::Message& message, std::string& path) {
   return 0;
 }
 
+// Adds the lengths of the `bytes` fields of a message of `type` to `data`. False: no such message.
+bool AddData(google::protobuf::io::CodedInputStream& in, const google::protobuf::Descriptor* type, int depth,
+             std::int64_t& data) {
+  using google::protobuf::internal::WireFormatLite;
+  while (const std::uint32_t tag = in.ReadTag()) {
+    const FieldDescriptor* field = type->FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    if (field == nullptr || WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      continue;
+    }
+    int length = 0;
+    if (!in.ReadVarintSizeAsInt(&length)) return false;
+    if (field->type() == FieldDescriptor::TYPE_BYTES) {
+      data += length;
+      if (!in.Skip(length)) return false;
+    } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
+      const auto limit = in.PushLimit(length);
+      const bool read = AddData(in, field->message_type(), depth + 1, data) && in.BytesUntilLimit() == 0;
+      if (!read) return false;
+      in.PopLimit(limit);
+    } else if (!in.Skip(length)) {
+      return false;
+    }
+  }
+  return in.ConsumedEntireMessage();
+}
+
+absl::Status CheckOverhead(grpc::ByteBuffer& buffer, const google::protobuf::Descriptor* type) {
+  const std::int64_t total = static_cast<std::int64_t>(buffer.Length());
+  if (total <= kMaxOverhead) return absl::OkStatus();
+  grpc::ProtoBufferReader reader(&buffer);
+  google::protobuf::io::CodedInputStream in(&reader);
+  std::int64_t data = 0;
+  if (AddData(in, type, 0, data) && total - data <= kMaxOverhead) return absl::OkStatus();
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat("the body is not a ", type->full_name(), ", or has more than ",
+                                              kMaxOverhead, " bytes beside its tensors' data")),
+      {.reason = std::string(reason::kMalformed)});
+}
+
 }  // namespace
 
 absl::Status CheckUnknownFields(const google::protobuf::Message& message) {
@@ -71,6 +115,10 @@ absl::Status CheckUnknownFields(const google::protobuf::Message& message) {
 }
 
 absl::Status Parse(grpc::ByteBuffer& buffer, google::protobuf::Message& message) {
+  if (const absl::Status checked = CheckOverhead(buffer, message.GetDescriptor()); !checked.ok()) {
+    buffer.Clear();
+    return checked;
+  }
   grpc::ProtoBufferReader reader(&buffer);
   const bool parsed = reader.status().ok() && message.ParseFromZeroCopyStream(&reader);
   buffer.Clear();

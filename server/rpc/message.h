@@ -10,6 +10,9 @@ namespace kernd::rpc {
 
 // Parses `buffer` and lets go of it.
 //   INVALID_ARGUMENT (MALFORMED_MESSAGE)  not a message of this type
+//   INVALID_ARGUMENT (MALFORMED_MESSAGE)  more than 8 MiB beside `bytes` fields: parsed, small fields take up to 33
+//   times
+//                                         their size, outside every budget
 //   UNIMPLEMENTED (UNKNOWN_FIELD)         a field below 1000, at any depth, that this version does not know: an old
 //                                         daemon must not answer a new client wrongly. From 1000 on fields are hints.
 absl::Status Parse(grpc::ByteBuffer& buffer, google::protobuf::Message& message);

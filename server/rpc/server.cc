@@ -60,8 +60,13 @@ struct Server::Services {
       device;
 };
 
-Server::Server(const MethodTable& methods, Gate& gate, core::CallObserver& observer, absl::Duration send_stall)
-    : environment_{.methods = methods, .gate = gate, .observer = observer, .send_stall = send_stall},
+Server::Server(const MethodTable& methods, Gate& gate, core::CallObserver& observer, const TransportOptions& options)
+    : environment_{.methods = methods,
+                   .gate = gate,
+                   .observer = observer,
+                   .watchdog = watchdog_,
+                   .receive_stall = options.receive_stall,
+                   .send_stall = options.send_stall},
       gate_(gate),
       services_(std::make_unique<Services>()) {}
 
@@ -71,7 +76,7 @@ Server::~Server() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const TransportOptions& options, const MethodTable& methods,
                                                       Gate& gate, core::CallObserver& observer) {
-  std::unique_ptr<Server> server(new Server(methods, gate, observer, options.send_stall));
+  std::unique_ptr<Server> server(new Server(methods, gate, observer, options));
   if (const absl::Status built = server->Build(options); !built.ok()) return built;
   return server;
 }

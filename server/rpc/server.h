@@ -30,7 +30,7 @@ struct TransportOptions {
   int max_concurrent_streams = 0;
   absl::Duration handshake_timeout, keepalive_time, keepalive_timeout;
   absl::Duration max_connection_age = absl::InfiniteDuration();
-  absl::Duration send_stall;
+  absl::Duration receive_stall, send_stall;
 };
 
 class Server {
@@ -53,12 +53,13 @@ class Server {
  private:
   struct Services;
 
-  Server(const MethodTable& methods, Gate& gate, core::CallObserver& observer, absl::Duration send_stall);
+  Server(const MethodTable& methods, Gate& gate, core::CallObserver& observer, const TransportOptions& options);
   absl::Status Build(const TransportOptions& options);
   void Listen(grpc::ServerCompletionQueue* queue);
   void Poll(grpc::ServerCompletionQueue* queue);
   void AwaitQuiet();
 
+  Watchdog watchdog_;
   CallEnvironment environment_;
   Gate& gate_;
   Health health_;

@@ -1,7 +1,5 @@
 #include "server/rpc/server_call.h"
 
-#include <grpcpp/alarm.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -15,8 +13,10 @@
 namespace kernd::rpc {
 namespace {
 
-// Replies up to this size fit the initial flow-control window: their sending cannot stall on the reader.
-constexpr std::int64_t kStallFreeBytes = 64 << 10;
+// What a transfer of `bytes` may take: a fixed time, and a second for each MiB.
+absl::Duration Allowed(absl::Duration stall, std::int64_t bytes) {
+  return stall + absl::Seconds(1) * (bytes >> 20);
+}
 
 absl::Time DeadlineOf(const grpc::ServerContext& context) {
   const std::chrono::system_clock::time_point deadline = context.deadline();
@@ -30,17 +30,11 @@ absl::Time DeadlineOf(const grpc::ServerContext& context) {
 class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCall> {
  public:
   ServerCall(CallEnvironment& environment, grpc::ServerCompletionQueue* queue)
-      : environment_(environment),
-        queue_(queue),
-        ended_(this, &ServerCall::OnEnded),
-        stalled_(this, &ServerCall::OnStalled) {}
+      : environment_(environment), queue_(queue), ended_(this, &ServerCall::OnEnded) {}
 
   void Reply(grpc::ByteBuffer reply) final {
     record.reply_bytes = static_cast<std::int64_t>(reply.Length());
-    if (record.reply_bytes > kStallFreeBytes) {
-      const absl::Duration allowed = environment_.send_stall + absl::Seconds(1) * (record.reply_bytes >> 20);
-      stall_alarm_.emplace().Set(queue_, absl::ToChronoTime(absl::Now() + allowed), stalled_.Arm());
-    }
+    environment_.watchdog.Expect(&context(), Allowed(environment_.send_stall, record.reply_bytes));
     SendReply(std::move(reply), ended_.Arm());
   }
 
@@ -85,7 +79,6 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
     arrived = core::SteadyNow();
     core::StageTimer timer(record.stages, core::Stage::kHeaders);
     environment_.in_flight.fetch_add(1, std::memory_order_relaxed);
-    record.peer = context().peer();
     deadline = DeadlineOf(context());
     const Method* method = environment_.methods.Find(path);
     record.method = method != nullptr ? method->name : "unknown";
@@ -107,42 +100,49 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
   // The body is here.
   void Handle(const Method& method) {
     record.request_bytes = static_cast<std::int64_t>(request.Length());
-    if (const absl::Status settled = environment_.gate.Settle(record.request_bytes, body_); !settled.ok())
+    if (left_) {
+      return Fail(WithDetail(absl::CancelledError("cancelled by the client before the call could run"),
+                             {.reason = std::string(reason::kCancelled)}));
+    }
+    if (const absl::Status settled = environment_.gate.Settle(method, record.request_bytes, body_); !settled.ok()) {
       return Fail(settled);
+    }
     method.handler(shared_from_this());
   }
 
   // The client has its answer, or has gone before it. Called by done-tags of generic calls.
   void Left() {
-    if (context().IsCancelled() && on_abandon) on_abandon();
+    left_ = context().IsCancelled();
+    if (left_ && on_abandon) on_abandon();
     on_abandon = nullptr;
   }
+
+  // The body is awaited.
+  void Await() { environment_.watchdog.Expect(&context(), Allowed(environment_.receive_stall, body_.bytes())); }
+  void Arrived() { environment_.watchdog.Forget(&context()); }
 
   CallEnvironment& environment_;
   grpc::ServerCompletionQueue* const queue_;
 
  private:
   void OnEnded(bool ok) {
-    if (stall_alarm_) stall_alarm_->Cancel();
+    environment_.watchdog.Forget(&context());
     on_abandon = nullptr;
     if (!ok && record.status.ok()) {
       record.status = WithDetail(absl::CancelledError("the client left before it had the reply"),
                                  {.reason = std::string(reason::kCancelled)});
     }
     record.total = core::Since(arrived);
+    record.peer = context().peer();  // only now that the reply is out: it costs a microsecond
     body_.Reset();
     request.Clear();
     environment_.observer.CallEnded(record);
     environment_.in_flight.fetch_sub(1, std::memory_order_release);
   }
 
-  void OnStalled(bool ok) {
-    if (ok) context().TryCancel();  // not ok: the alarm was cancelled, as the reply is out
-  }
-
   core::ByteBudget::Lease body_;
-  std::optional<grpc::Alarm> stall_alarm_;
-  Tag ended_, stalled_;
+  bool left_ = false;
+  Tag ended_;
 };
 
 class GenericCall final : public ServerCall {
@@ -168,12 +168,14 @@ class GenericCall final : public ServerCall {
     method_ = Enter(context_.method());
     if (method_ != nullptr) {
       reading_since_ = core::SteadyNow();
+      Await();
       stream_.Read(&request, read_.Arm());
     }
     ListenGeneric(environment_, service_, queue_);  // after: this call is under way, and enough others are waited for
   }
 
   void OnRead(bool ok) {
+    Arrived();
     record.stages.Add(core::Stage::kDecode, core::Since(reading_since_));
     if (!ok) {
       return Fail(WithDetail(absl::InvalidArgumentError("the call ended without a whole request message"),

@@ -16,6 +16,7 @@
 #include "server/core/call_record.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/method_table.h"
+#include "server/rpc/watchdog.h"
 
 namespace kernd::rpc {
 
@@ -31,7 +32,9 @@ struct CallEnvironment {
   const MethodTable& methods;
   Gate& gate;
   core::CallObserver& observer;
-  absl::Duration send_stall;  // a reply whose reader makes no progress is given up after this (and 1 s a MiB)
+  Watchdog& watchdog;
+  // A body, or a reply, must be through within this and a second for each MiB.
+  absl::Duration receive_stall, send_stall;
   std::atomic<std::int64_t> in_flight = 0;
 };
 

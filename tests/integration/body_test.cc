@@ -206,6 +206,47 @@ TEST(Body, HalfSentCallsHoldTheBudgetAndGiveItBack) {
   EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 0));
 }
 
+// Many small fields: parsed, they would take tens of times their size.
+TEST(Body, SmallFieldsDoNotMultiply) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  ASSERT_TRUE(SmallCallWorks(*daemon));
+  const auto channel = Connect(daemon->endpoint());
+  const std::int64_t before = daemon->PeakResidentBytes();
+  std::string unknown;  // field 1001, a hint, of one byte
+  for (int i = 0; i < 16 << 20; i += 3) unknown += "\xc8\x3e\x01";
+  const RawReply hints = RawCall(channel, kMatmul, unknown);
+  EXPECT_EQ(hints.status.error_code(), StatusCode::INVALID_ARGUMENT) << hints.status.error_message();
+  std::string steps;
+  for (int i = 0; i < 8 << 20; ++i) steps += std::string("\x12\x00", 2);
+  const RawReply plan = RawCall(channel, "/kernd.v1.Compute/Plan", steps);
+  EXPECT_EQ(plan.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << plan.status.error_message();
+  EXPECT_EQ(plan.reason, "TOO_LARGE");
+  EXPECT_LT(daemon->PeakResidentBytes() - before, 100 * kMiB);
+  EXPECT_TRUE(SmallCallWorks(*daemon));
+}
+
+// Headers without a body are cut off after --receive-stall, and what they held is free.
+TEST(Body, StalledBodiesAreCutOff) {
+  const auto daemon =
+      Daemon::Start({"--receive-stall", "300ms", "--body-budget", "64MiB", "--default-body-bytes", "1MiB"});
+  ASSERT_NE(daemon, nullptr);
+  grpc::GenericStub stub(Connect(daemon->endpoint()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  const auto stream = stub.PrepareCall(&context, kMatmul, &queue);
+  stream->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_body_budget_used_bytes", 0));
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 0));
+}
+
 TEST(Body, RandomBytesOnThePort) {
   const auto daemon = StartSmall();
   ASSERT_NE(daemon, nullptr);
