@@ -8,7 +8,6 @@ usage: run_cpu_kernels.py --bench build/bin/kernels_cpu_bench --machine NAME [--
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -16,6 +15,8 @@ import shlex
 import statistics
 import subprocess
 import sys
+
+import results_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Settings that keep OpenBLAS below its best; both sides run without them.
@@ -43,13 +44,6 @@ def attention_rows(args):
                "peer_value": round(other, 4), "ratio": round(other / value, 4)}
 
 
-def cpu_model():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bench", required=True, help="the kernels_cpu_bench program")
@@ -60,14 +54,7 @@ def main():
     parser.add_argument("--build", default="Release")
     args = parser.parse_args()
     results = run([args.bench, "matmul", str(args.threads)], args) + list(attention_rows(args))
-    report = {
-        "machine": {"gpu": "", "driver": "", "cpu": f"{cpu_model()}, {args.threads} threads",
-                    "date": datetime.date.today().isoformat(), "build": args.build},
-        "results": results,
-    }
-    path = HERE / "results" / f"{args.machine}-cpu-kernels.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    results_file.write(args.machine, "cpu-kernels", args.build, results, note=f", {args.threads} threads")
     for row in results:
         print(f"{row['name']:44} {row['value']:10.4g} {row['unit']:8} {row['peer']} {row['peer_value']:.4g}  ratio {row['ratio']:.2f}")
 

@@ -6,19 +6,10 @@ Takes two minutes; the machine should have nothing else to do.
 """
 
 import argparse
-import datetime
 import json
-import pathlib
 import subprocess
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-def cpu_model():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
+import results_file
 
 
 def main():
@@ -30,9 +21,7 @@ def main():
 
     run = subprocess.run([args.bench], check=True, stdout=subprocess.PIPE, text=True)
     results = json.loads(run.stdout)["results"]
-    machine = {"gpu": "", "driver": "", "cpu": cpu_model(), "date": str(datetime.date.today()), "build": args.build}
-    out = HERE / "results" / f"{args.machine}-service-small.json"
-    out.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+    results_file.write(args.machine, "service-small", args.build, results)
     for row in results:
         peer = f"  {row['peer']} {row['peer_value']:.1f}, ratio {row['ratio']:.2f}" if "peer" in row else ""
         print(f"{row['name']:40} {row['value']:10.2f} {row['unit']}{peer}")

@@ -404,28 +404,5 @@ TEST(MatmulRefusals, NameTheField) {
   expect(c, kInvalid, "matmul.a_scale");
 }
 
-class MatmulGolden : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, MatmulGolden, ::testing::ValuesIn(GoldenNames("matmul_")),
-                         [](const auto& test) { return test.param; });
-
-// Against what PyTorch computed; the reference gives only the magnitudes that the bounds need.
-TEST_P(MatmulGolden, IsMet) {
-  const Golden golden = ReadGolden(GetParam());
-  const MatmulCase c = MatmulOf(golden);
-  SCOPED_TRACE(c.ToString());
-  const auto values = reference::MatmulValues(c.p, c.Args());
-  ASSERT_TRUE(values.ok()) << values.status();
-  const std::vector<double> expected = golden.Doubles("expected_d"), bounds = reference::MatmulBounds(c.p, *values);
-  const Bits d = Ask(c);
-  ASSERT_EQ(std::ssize(d), std::ssize(expected) * ElementBytes(c.OutputType()));
-  ASSERT_EQ(bounds.size(), expected.size());
-  const auto result = reference::Compare(c.OutputType(), d.data(), expected, bounds);
-  EXPECT_TRUE(result.ok()) << result.ToString();
-}
-
-TEST(Goldens, AreAllThere) {
-  EXPECT_GE(GoldenNames("matmul_").size(), 45u);
-}
-
 }  // namespace
 }  // namespace kernd::testing

@@ -15,7 +15,7 @@
 #include "kernels/reference/values.h"
 #include "tests/support/daemon.h"
 #include "tests/support/golden.h"
-#include "tests/unit/cpu_buffers.h"
+#include "tests/support/operand.h"
 
 namespace kernd::testing {
 

@@ -13,7 +13,7 @@
 #include "kernd/kernels/error.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/tolerance.h"
-#include "tests/unit/cpu_buffers.h"
+#include "tests/support/operand.h"
 
 namespace kernd::cpu {
 namespace {

@@ -14,7 +14,7 @@
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/tolerance.h"
 #include "server/cpu/onednn.h"
-#include "tests/unit/cpu_buffers.h"
+#include "tests/support/operand.h"
 
 namespace kernd::cpu {
 namespace {

@@ -1,0 +1,22 @@
+"""Where the benches keep their figures: tests/bench/results/<machine>-<suite>.json, the newest run in place of the last."""
+
+import datetime
+import json
+import pathlib
+
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+
+
+def cpu_model():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def write(machine, suite, build, results, note=""):
+    """Writes `results`, rows of {name, value, unit, peer, peer_value, ratio}; gives the file's path."""
+    facts = {"gpu": "", "driver": "", "cpu": cpu_model() + note, "date": str(datetime.date.today()), "build": build}
+    out = RESULTS / f"{machine}-{suite}.json"
+    out.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
+    return out
