@@ -97,6 +97,7 @@ class Row {
     // Distances, as position + window may pass the end of int64.
     if (p_.window_left && position - j > *p_.window_left) return false;
     if (p_.window_right && j - position > *p_.window_right) return false;
+    if (p_.bias && Bias(j) == -kInfinity) return false;
     return !p_.mask || Load(DataType::kBool, args_.mask, BroadcastElementOf(*p_.mask, b_, h_, i_, j)) != 0;
   }
 
@@ -110,10 +111,9 @@ class Row {
       *size += *p_.softcap;
     }
     if (p_.bias) {
-      const double bias = Load(p_.bias->dtype, args_.bias, BroadcastElementOf(*p_.bias, b_, h_, i_, j));
+      const double bias = Bias(j);
       x += bias;
-      // One of minus infinity says "never" without any rounding.
-      if (bias != -kInfinity) *size += std::abs(bias);
+      *size += std::abs(bias);
     }
     if (!p_.alibi_slopes.empty()) {
       const double penalty = p_.alibi_slopes[h_] * std::abs(static_cast<double>(i_ + s_.off - j));
@@ -139,6 +139,7 @@ class Row {
     for (const double x : logits) sum += std::exp(x - largest);
     const double denominator = sum * std::exp(largest - pivot) + std::exp(sink - pivot);
     for (std::size_t t = 0; t < keys.size(); ++t) {
+      if (logits[t] == -kInfinity) continue;
       const double weight = std::exp(logits[t] - pivot) / denominator;
       const double* row = v.data() + keys[t] * n_.dv;
       for (std::int64_t c = 0; c < n_.dv; ++c) {
@@ -150,12 +151,36 @@ class Row {
   }
 
  private:
+  double Bias(std::int64_t j) const {
+    return Load(p_.bias->dtype, args_.bias, BroadcastElementOf(*p_.bias, b_, h_, i_, j));
+  }
+
   const AttentionProblem& p_;
   const AttentionArgs& args_;
   const Sizes& n_;
   const Sequence& s_;
   const std::int64_t b_, h_, i_;
 };
+
+// The contenders of a row: the logits that may have a weight beside the largest, even if each is off by 1/64 of its
+// magnitude, more than any kernel's rounding. The others are as good as invisible.
+struct Contest {
+  std::int64_t contenders = 0;
+  double magnitude = 0;  // the largest among them
+};
+
+Contest ContestOf(const std::vector<double>& logits, const std::vector<double>& sizes) {
+  constexpr double kSlack = 1.0 / 64, kWeightless = 1000;  // exp(-1000) is 0 in any type
+  double bar = -kInfinity;
+  for (std::size_t t = 0; t < logits.size(); ++t) bar = std::max(bar, logits[t] - kSlack * sizes[t] - kWeightless);
+  Contest contest;
+  for (std::size_t t = 0; t < logits.size(); ++t) {
+    if (logits[t] + kSlack * sizes[t] < bar) continue;
+    ++contest.contenders;
+    contest.magnitude = std::max(contest.magnitude, sizes[t]);
+  }
+  return contest;
+}
 
 }  // namespace
 
@@ -171,6 +196,7 @@ absl::StatusOr<AttentionResult> AttentionValues(const AttentionProblem& p, const
   AttentionResult out;
   out.o = {.value = std::vector<double>(o_spec.elements()), .magnitude = std::vector<double>(o_spec.elements())};
   out.lse = {.value = std::vector<double>(lse_count, -kInfinity), .magnitude = std::vector<double>(lse_count)};
+  out.contest.resize(lse_count);
   for (std::int64_t b = 0; b < n.batch; ++b) {
     const Sequence s = SequenceOf(p, n, b);
     for (std::int64_t h = 0; h < n.q_heads; ++h) {
@@ -186,8 +212,7 @@ absl::StatusOr<AttentionResult> AttentionValues(const AttentionProblem& p, const
       for (std::int64_t i = 0; i < s.queries; ++i) {
         const Row row(p, args, n, s, b, h, i);
         std::vector<std::int64_t> keys;
-        std::vector<double> logits;
-        double logit_size = 0;
+        std::vector<double> logits, sizes;
         for (std::int64_t j = 0; j < s.keys; ++j) {
           if (!row.Sees(j)) continue;
           double dot = 0, dot_size = 0, size = 0;
@@ -198,13 +223,15 @@ absl::StatusOr<AttentionResult> AttentionValues(const AttentionProblem& p, const
           }
           keys.push_back(j);
           logits.push_back(row.Logit(j, dot, dot_size, &size));
-          logit_size = std::max(logit_size, size);
+          sizes.push_back(size);
         }
         const std::int64_t o_at = ElementOf(p.layout, o_spec, b, h, s.q_begin + i, 0);
         const std::int64_t lse_row = p.layout == AttentionLayout::kPacked ? h : b * n.q_heads + h;
         const std::int64_t lse_at = lse_row * n.q_rows + s.q_begin + i;
         out.lse.value[lse_at] = row.Reduce(keys, logits, v, out.o.value.data() + o_at, out.o.magnitude.data() + o_at);
-        out.lse.magnitude[lse_at] = logit_size;
+        const Contest contest = ContestOf(logits, sizes);
+        out.lse.magnitude[lse_at] = contest.magnitude;
+        out.contest[lse_at] = contest.contenders > 1 ? contest.magnitude : 0;
       }
     }
   }

@@ -2,7 +2,7 @@
 // keys and masks by its own means, so that an error in those of the kernels cannot hide here.
 //
 // Operands are in host memory. Where the definition leaves room:
-// * A row whose visible logits are all minus infinity has no weight to give and counts as one that sees no key.
+// * A logit of minus infinity has no weight: a row whose visible logits are all so counts as one that sees no key.
 // * A logit of plus infinity spoils its row as a NaN does.
 #pragma once
 
@@ -20,7 +20,10 @@ namespace kernd::reference {
 
 struct AttentionResult {
   Values o;    // shape of O
-  Values lse;  // [B, Hq, Lq] or [Hq, total_q], whether the problem wants it or not; magnitude: of the largest logit
+  Values lse;  // [B, Hq, Lq] or [Hq, total_q], whether the problem wants it or not; magnitude: the largest of the row's
+               // contenders, the logits that any rounding leaves with a weight
+  // Shape of LSE: the same magnitude, but 0 where a row has one contender, whose weight is 1 whatever its rounding.
+  std::vector<double> contest;
 };
 
 // O and LSE before they are rounded. `args.o` and `args.lse` are not used. Errors: those of Validate.

@@ -11,7 +11,7 @@ namespace kernd::reference {
 namespace {
 
 constexpr double kUnit32 = 0x1p-24, kUnit64 = 0x1p-53;
-constexpr double kTf32 = 0x1p-10, kFloat8Sum = 0x1p-11;
+constexpr double kTf32 = 0x1p-10, kFloat8Sum = 0x1p-10;
 constexpr double kTiny32 = 0x1p-126;  // an F32 result that a GPU may flush to zero
 constexpr double kTiny64 = 0x1p-1074;
 
@@ -98,11 +98,14 @@ std::vector<double> OutputBounds(const AttentionProblem& p, const AttentionResul
   std::vector<double> bounds(result.o.magnitude.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {
     const std::int64_t row = LseIndex(p, static_cast<std::int64_t>(i) / dv);
-    const double weights = std::expm1(2 * LogitError(p, result.lse.magnitude[row]));
+    const double weights = std::expm1(2 * LogitError(p, result.contest[row]));
     const double size = result.o.magnitude[i];
     // A row without keys is zero to the bit.
     const bool empty = result.lse.value[row] == -std::numeric_limits<double>::infinity();
-    bounds[i] = empty ? 0 : Finite((weights + rounding.relative + sum) * size + rounding.absolute * largest + kTiny32);
+    if (empty || !std::isfinite(size)) continue;
+    bounds[i] = std::isinf(weights)
+                    ? weights
+                    : (weights + rounding.relative + sum) * size + rounding.absolute * largest + kTiny32;
   }
   return bounds;
 }

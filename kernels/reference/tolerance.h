@@ -15,13 +15,16 @@
 // operands' dtype) or 2^-53 (F64). On top come the roundings that a dtype's fastest correct kernels make of their own:
 //
 //   matmul, TF32     2^-10   each operand rounded to 11 bits
-//   matmul, F8       2^-11   tensor cores add F8 products in about 14 bits before F32 takes over
+//   matmul, F8       2^-10   tensor cores add F8 products in about 14 bits before F32 takes over (an H200's were seen
+//                            to be off by a little more than 2^-11)
 //   attention        P, the probabilities, rounded to the operands' dtype before P V:
 //     F16            2^-11   and 2^-24 of the largest |O| for those that become subnormal
 //     BF16           2^-8
 //     F8             2^-4    and 2^-10 of the largest |O|; Q K and P V as in matmul
 //
-// In attention an error d of the logits changes weights by a factor of up to exp(2 d), and LSE by d.
+// In attention an error d of the logits changes weights by a factor of up to exp(2 d), and LSE by d. Where logits are
+// so large that their rounding alone decides the weights, as with a finite bias near the end of F32, O's bound is
+// infinite.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +40,7 @@
 namespace kernd::reference {
 
 // One bound for each element of D, O or LSE. Never negative or NaN; 0 where the magnitude is not finite: such values
-// are to be met exactly.
+// are to be met exactly. An infinite bound takes everything but NaN.
 std::vector<double> MatmulBounds(const MatmulProblem& problem, const Values& d);
 std::vector<double> OutputBounds(const AttentionProblem& problem, const AttentionResult& result);
 std::vector<double> LseBounds(const AttentionProblem& problem, const AttentionResult& result);

@@ -72,6 +72,7 @@ class Row {
     const std::int64_t distance = j - (i_ + s_.diagonal);
     if (g_.window_left && -distance > *g_.window_left) return false;
     if (g_.window_right && distance > *g_.window_right) return false;
+    if (p_.bias && Bias(j) == -kInfinity) return false;
     return !p_.mask || Read<std::uint8_t>(args_.mask, At(g_.mask) + j) != 0;
   }
 
@@ -83,7 +84,7 @@ class Row {
     }
     double x = dot * g_.scale * g_.OperandScale(p_.q_scale, b_, kv_head_) * g_.OperandScale(p_.k_scale, b_, kv_head_);
     if (p_.softcap) x = *p_.softcap * std::tanh(x / *p_.softcap);
-    if (p_.bias) x += Load(p_.bias->dtype, args_.bias, At(g_.bias) + j);
+    if (p_.bias) x += Bias(j);
     if (!p_.alibi_slopes.empty()) x -= p_.alibi_slopes[h_] * std::fabs(static_cast<double>(i_ + s_.diagonal - j));
     return static_cast<float>(x);
   }
@@ -120,6 +121,7 @@ class Row {
     return b_ * t.batch + head * t.head + row * t.row;
   }
   std::int64_t At(const BroadcastStrides& t) const { return b_ * t.batch + h_ * t.head + i_ * t.row; }
+  float Bias(std::int64_t j) const { return Load(p_.bias->dtype, args_.bias, At(g_.bias) + j); }
 
   const AttentionProblem& p_;
   const AttentionGeometry& g_;

@@ -224,11 +224,9 @@ class Tile {
     if (select) {
       for (Index r = 0; r < rows; ++r) Select(key, r0 + r, some, span, s_.logits + r * kBlock);
     }
-    // Visible keys are those with logits above minus infinity, when it comes to values that are not finite.
-    const bool careful = !v_finite_ && (select || tile_.bias);
     float shrink[RoundUp(kRows, kWidth)] = {};
-    Softmax(r0, rows, span, careful, shrink);
-    if (careful) return AddValuesCarefully(r0, rows, some, shrink);
+    Softmax(r0, rows, span, !v_finite_, shrink);
+    if (!v_finite_) return AddValuesCarefully(r0, rows, some, shrink);
     for (Index c = 0; c < v_cols_; c += kPanel) {
       kernels.values(s_.logits, s_.v + c * kBlock, some, shrink, s_.o + r0 * v_cols_ + c, v_cols_);
     }
@@ -250,7 +248,10 @@ class Tile {
     for (Index j = span.begin; j < span.end; j += kWidth) {
       F32 x = LoadVector<F32>(logits + j);
       if (cap > 0) x = cap * Tanh(x * inverse);
-      if (tile_.bias) x += LoadVector<F32>(bias + j);
+      if (tile_.bias) {
+        const F32 b = LoadVector<F32>(bias + j);
+        x = b == -kInfinity ? b : x + b;  // hides a key that is NaN, too
+      }
       if (tile_.slopes) {
         const F32 distance = center - (lane + static_cast<float>(j));
         x -= slope * (distance < 0.0f ? -distance : distance);
@@ -275,8 +276,8 @@ class Tile {
     for (Index j = some.begin; j < some.end; ++j) logits[j] = mask[j] != 0 ? logits[j] : -kInfinity;
   }
 
-  // Logits become P; m and l move on; shrink[r] is what O must be multiplied with first. `mark`: P of an invisible key
-  // becomes -0, which no visible key has.
+  // Logits become P; m and l move on; shrink[r] is what O must be multiplied with first. `mark`: P of a logit of minus
+  // infinity becomes -0, which no other has.
   void Softmax(Index r0, Index rows, Range span, bool mark, float* shrink) const {
     float m[RoundUp(kRows, kWidth)] = {};  // new maximum; 0 where nothing is visible yet
     for (Index r = 0; r < rows; ++r) {
@@ -305,7 +306,7 @@ class Tile {
     }
   }
 
-  // O += P V in the same order, leaving out invisible keys, whose values may be NaN. Rare, hence plain.
+  // O += P V in the same order, leaving out the keys that weigh nothing, whose values may be NaN. Rare, hence plain.
   void AddValuesCarefully(Index r0, Index rows, Range some, const float* shrink) const {
     for (Index r = 0; r < rows; ++r) {
       for (Index c = 0; c < v_cols_; c += kWidth) {

@@ -19,8 +19,10 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = st
 constexpr DataType kTypes[] = {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kF8E4M3, DataType::kF8E5M2};
 constexpr AttentionLayout kLayouts[] = {AttentionLayout::kBHLD, AttentionLayout::kBLHD, AttentionLayout::kPacked};
 
-std::string Kernel(DataType type, const char* method) {
-  return "attention_" + std::string(Token(type)) + "_cpu_" + method;
+// The kernel that keeps no matrix of scores, or the one that does.
+std::string Kernel(DataType type, bool naive) {
+  const std::string method = OnGpu() ? (naive ? "sm75_naive" : "sm75_simt") : naive ? "cpu_naive" : "cpu_online";
+  return "attention_" + std::string(Token(type)) + "_" + method;
 }
 
 // Rewrites the elements for which `chosen(indices)`; the others keep their bits.
@@ -43,11 +45,7 @@ std::int64_t RowOf(AttentionLayout layout, const Dims& at) {
 AttentionCase RandomCase(std::uint64_t seed) {
   Random random(seed);
   const auto maybe = [&](int percent) { return Pick(random, 1, 100) <= percent; };
-  const auto draw = [&](std::int64_t count, double low, double high) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (float& x : values) x = static_cast<float>(std::uniform_real_distribution<double>(low, high)(random));
-    return values;
-  };
+  const auto draw = [&](std::int64_t count, double low, double high) { return Draw(random, count, low, high); };
   const std::int64_t lengths[] = {0, 1, 2, 7, 17, 33, 64, 100, 129, 200};
   const std::int64_t kv_heads = Pick(random, 1, 3);
   const AttentionSizes n{.batch = Pick(random, 1, 3),
@@ -96,39 +94,8 @@ AttentionCase RandomCase(std::uint64_t seed) {
   return c;
 }
 
-// Values against the reference, and the cost that Plan promised against the one that the reply reports.
-TEST(AttentionContract, RandomProblemsAndTheirMemory) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const AttentionCase c = RandomCase(seed);
-    SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
-    AskAndCheck(c);
-    if (HasFailure()) return;
-
-    const auto plan = SharedDaemon::client().Plan(c.ClientArgs());
-    const auto reply = SharedDaemon::client().Attention(c.ClientArgs());
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    std::int64_t inputs = c.p.q.bytes() + c.p.k.bytes() + c.p.v.bytes(), logits = 0;
-    if (c.p.mask) inputs += c.p.mask->bytes();
-    if (c.p.bias) inputs += c.p.bias->bytes();
-    const AttentionGeometry g = *Validate(c.p);
-    for (const AttentionSequence& s : g.sequences) logits += g.q_heads * s.q_rows * s.kv_length;
-    for (const client::Memory& memory : {plan->memory, reply->memory}) {
-      EXPECT_EQ(memory.input_bytes, inputs);
-      EXPECT_EQ(memory.output_bytes, static_cast<std::int64_t>(reply->o.bytes().size() + reply->lse.bytes().size()));
-      EXPECT_EQ(memory.peak_bytes, memory.input_bytes + memory.output_bytes + memory.workspace_bytes);
-      EXPECT_EQ(memory.naive_bytes, memory.input_bytes + memory.output_bytes + 4 * logits);
-    }
-    EXPECT_EQ(plan->memory.workspace_bytes, reply->memory.workspace_bytes);
-    EXPECT_EQ(plan->kernel.name, reply->kernel.name);
-    ASSERT_EQ(plan->results.size(), c.p.want_lse ? 2u : 1u);
-    EXPECT_EQ(plan->results[0].dtype, reply->o.dtype());
-    EXPECT_EQ(plan->results[0].shape, reply->o.shape());
-    if (c.p.want_lse) {
-      EXPECT_EQ(plan->results[1].shape, reply->lse.shape());
-    }
-    if (HasFailure()) return;
-  }
+TEST(AttentionContract, RandomProblemsMatchAndCostWhatPlanSaid) {
+  CheckProblems(300, RandomCase);
 }
 
 TEST(AttentionContract, EveryKernelListedCanBeForced) {
@@ -160,8 +127,8 @@ TEST(AttentionContract, HiddenBytesNeverMatter) {
       clean.p.mask = TensorSpec{.dtype = DataType::kBool, .shape = {1, 1, 1, 300}};
       clean.mask = Operand(*clean.p.mask, 0);
       clean.mask.Fill([](const Dims& at) { return at[3] % 3 == 1 ? 0.0 : 1.0; });
-      for (const char* kernel : {"online", "naive"}) {
-        const AttentionBits expected = AskAndCheck(clean, Kernel(type, kernel));
+      for (const bool naive : {false, true}) {
+        const AttentionBits expected = AskAndCheck(clean, Kernel(type, naive));
         for (const double poison : {kNan, kInfinity, -kInfinity}) {
           AttentionCase c = clean;
           const auto hidden = [&](const Dims& at) {
@@ -171,8 +138,8 @@ TEST(AttentionContract, HiddenBytesNeverMatter) {
           Overwrite(c.k, poison, hidden);
           Overwrite(c.v, poison, hidden);
           Overwrite(c.q, poison, [&](const Dims& at) { return RowOf(layout, at) >= c.p.q_lengths[at[0]]; });
-          SCOPED_TRACE("seed 23 poison " + std::to_string(poison) + " " + kernel + " " + c.ToString());
-          EXPECT_TRUE(Ask(c, Kernel(type, kernel)) == expected);
+          SCOPED_TRACE("seed 23 poison " + std::to_string(poison) + " " + Kernel(type, naive) + " " + c.ToString());
+          EXPECT_TRUE(Ask(c, Kernel(type, naive)) == expected);
         }
       }
     }
@@ -187,16 +154,16 @@ TEST(AttentionContract, KeysReachOnlyTheRowsThatSeeThem) {
     const std::int64_t row_bytes = kRow * ElementBytes(type);
     AttentionCase clean = MakeAttention({1, 2, 1, kLength, kLength, kRow, kRow}, 29, type);
     clean.p.causal = true;
-    for (const char* kernel : {"online", "naive"}) {
-      const AttentionBits before = AskAndCheck(clean, Kernel(type, kernel));
+    for (const bool naive : {false, true}) {
+      const AttentionBits before = AskAndCheck(clean, Kernel(type, naive));
       for (const std::int64_t at : {0, 1, 63, 64, 127, 128, 139}) {
         for (const double value : {kNan, 1e4}) {
           for (const bool in_values : {false, true}) {
             AttentionCase c = clean;
             Overwrite(in_values ? c.v : c.k, value, [&](const Dims& i) { return i[2] == at; });
             SCOPED_TRACE("seed 29 " + std::string(in_values ? "V[" : "K[") + std::to_string(at) +
-                         "] = " + std::to_string(value) + " " + kernel + " " + c.ToString());
-            const AttentionBits after = AskAndCheck(c, Kernel(type, kernel));
+                         "] = " + std::to_string(value) + " " + Kernel(type, naive) + " " + c.ToString());
+            const AttentionBits after = AskAndCheck(c, Kernel(type, naive));
             for (std::int64_t row = 0; row < 2 * kLength; ++row) {
               const Bits o = Slice(after.o, row * row_bytes, row_bytes);
               if (row % kLength < at) {

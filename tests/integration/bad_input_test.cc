@@ -299,7 +299,7 @@ TEST_F(BadInput, OptionsOfTheCall) {
   ExpectRefused(kMatmul, request, StatusCode::INVALID_ARGUMENT, "options.priority", "101");
   request.mutable_options()->Clear();
   request.mutable_options()->mutable_placement()->set_device_uuid("GPU-none");
-  ExpectRefused(kMatmul, request, StatusCode::NOT_FOUND, "options.placement.device_uuid", "cpu");
+  ExpectRefused(kMatmul, request, StatusCode::NOT_FOUND, "options.placement.device_uuid", OnGpu() ? "GPU-" : "cpu");
   request.mutable_options()->Clear();
   request.mutable_options()->set_session_id(std::string(16, 's'));
   ExpectRefused(kMatmul, request, StatusCode::UNIMPLEMENTED, "options.session_id", "sessions");

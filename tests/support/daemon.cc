@@ -14,7 +14,10 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <string_view>
 #include <thread>
+
+#include "tests/support/paths.h"
 
 namespace kernd::testing {
 namespace {
@@ -40,6 +43,11 @@ std::string ReadFile(const std::string& path) {
 
 }  // namespace
 
+bool OnGpu() {
+  const char* backend = std::getenv("KERND_TEST_BACKEND");
+  return backend != nullptr && std::string_view(backend) == "cuda";
+}
+
 std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, bool wait_ready) {
   std::unique_ptr<Daemon> daemon(new Daemon);
   char pattern[] = "/tmp/kernd-test-XXXXXX";
@@ -49,9 +57,9 @@ std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, boo
   }
   daemon->folder_ = pattern;
   const std::string ports = daemon->folder_ + "/ports", log = daemon->folder_ + "/log";
-  std::vector<std::string> words = {KERND_BINARY,    "--listen",    "127.0.0.1:0",
-                                    "--http-listen", "127.0.0.1:0", "--port-file",
-                                    ports,           "--backend",   "cpu"};
+  const std::string program = ProgramPath("kernd");
+  std::vector<std::string> words = {program,       "--listen", "127.0.0.1:0", "--http-listen",         "127.0.0.1:0",
+                                    "--port-file", ports,      "--backend",   OnGpu() ? "cuda" : "cpu"};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -60,10 +68,10 @@ std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, boo
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
-  const int rc = posix_spawn(&daemon->pid_, KERND_BINARY, &actions, nullptr, argv.data(), environ);
+  const int rc = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (rc != 0) {
-    ADD_FAILURE() << "cannot start " << KERND_BINARY << ": " << std::strerror(rc);
+    ADD_FAILURE() << "cannot start " << program << ": " << std::strerror(rc);
     daemon->pid_ = -1;
     return nullptr;
   }

@@ -10,10 +10,14 @@
 
 namespace kernd::testing {
 
+// Whether daemons of this run serve from the GPU: KERND_TEST_BACKEND is "cuda". Otherwise it is the CPU.
+bool OnGpu();
+
 class Daemon {
  public:
-  // Starts kernd with `flags` behind --listen and --http-listen on free ports, and waits until it has bound them; with
-  // `wait_ready` also until it serves. Null, with a test failure, where it does not come up within 30 s.
+  // Starts kernd with `flags` behind --listen and --http-listen on free ports and --backend $KERND_TEST_BACKEND (cpu
+  // where it is not set), and waits until it has bound the ports; with `wait_ready` also until it serves. Null, with a
+  // test failure, where it does not come up within 30 s.
   static std::unique_ptr<Daemon> Start(const std::vector<std::string>& flags = {}, bool wait_ready = true);
   // Kills it where Stop was not called.
   ~Daemon();

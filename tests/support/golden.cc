@@ -10,11 +10,12 @@
 #include <string_view>
 
 #include "kernels/reference/convert.h"
+#include "tests/support/paths.h"
 
 namespace kernd::testing {
 namespace {
 
-const std::filesystem::path kData = KERND_TEST_DATA;
+const std::filesystem::path kData = DataFolder();
 
 void Require(bool condition, const std::string& what) {
   if (condition) return;

@@ -82,6 +82,8 @@ class Operand {
   }
 
   const TensorSpec& spec() const { return spec_; }
+  // From the first element to the last, gaps included.
+  std::int64_t bytes() const { return Span(spec_) * ElementBytes(spec_.dtype); }
   const void* data() const { return bytes_.data(); }
   void* data() { return bytes_.data(); }
 

@@ -8,14 +8,10 @@
 
 #include "gtest/gtest.h"
 #include "kernd/client/client.h"
-#include "kernd/kernels/args.h"
-#include "kernd/kernels/attention.h"
-#include "kernd/kernels/matmul.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/values.h"
 #include "tests/support/daemon.h"
-#include "tests/support/golden.h"
-#include "tests/support/operand.h"
+#include "tests/support/problem_case.h"
 
 namespace kernd::testing {
 
@@ -37,45 +33,6 @@ class SharedDaemon : public ::testing::Environment {
 
 using Bits = std::vector<std::byte>;
 
-// A problem with its operands, all contiguous, as inline tensors are.
-struct MatmulCase {
-  MatmulProblem p;
-  Operand a, b, c, bias, a_scale, b_scale;
-
-  MatmulArgs Args() const;                // for the reference
-  client::MatmulArgs ClientArgs() const;  // the same for the client; looks into this case
-  DataType OutputType() const;
-  std::string ToString() const;
-};
-
-struct AttentionCase {
-  AttentionProblem p;
-  Operand q, k, v, mask, bias;
-
-  AttentionArgs Args() const;
-  client::AttentionArgs ClientArgs() const;
-  DataType OutputType() const;
-  std::string ToString() const;
-};
-
-// Sets a spec and its operand together, filled with normal numbers (I8: any).
-void SetNormal(TensorSpec& spec, Operand& operand, DataType type, Dims shape, Random& random, double scale = 1);
-
-// A [M, K] times B [K, N] and nothing else.
-MatmulCase MakeMatmul(DataType type, std::int64_t m, std::int64_t n, std::int64_t k, std::uint64_t seed = 1);
-
-struct AttentionSizes {
-  std::int64_t batch = 2, q_heads = 4, kv_heads = 2, q_rows = 33, kv_rows = 65, d = 32, dv = 32;
-};
-
-// Plain attention with LSE. Packed: batch * rows rows in all, cut into sequences at random, some of them empty.
-AttentionCase MakeAttention(const AttentionSizes& sizes, std::uint64_t seed = 1, DataType type = DataType::kF32,
-                            AttentionLayout layout = AttentionLayout::kBHLD);
-
-// The case of a golden; views are copied into contiguous tensors.
-MatmulCase MatmulOf(const Golden& golden);
-AttentionCase AttentionOf(const Golden& golden);
-
 struct AttentionBits {
   Bits o, lse;
   bool operator==(const AttentionBits&) const = default;
@@ -93,6 +50,23 @@ void ExpectMatches(const AttentionCase& c, const AttentionBits& result, const re
 // Ask, then ExpectMatches with the reference's values.
 Bits AskAndCheck(const MatmulCase& c, const std::string& kernel = {});
 AttentionBits AskAndCheck(const AttentionCase& c, const std::string& kernel = {});
+
+// Plan and the call itself: kernel, memory and results must be those that the plan promised, and the memory that of the
+// problem's tensors.
+void ExpectPlanKept(const MatmulCase& c);
+void ExpectPlanKept(const AttentionCase& c);
+
+// AskAndCheck and ExpectPlanKept for `make(seed)`, seeds from 1 to `count`; ends at the first that fails.
+template <typename Make>
+void CheckProblems(std::uint64_t count, const Make& make) {
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    const auto c = make(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + " " + c.ToString());
+    AskAndCheck(c);
+    ExpectPlanKept(c);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
 
 // `count` bytes from `begin` on; a test failure, and nothing, where there are none such.
 Bits Slice(const Bits& bits, std::int64_t begin, std::int64_t count);

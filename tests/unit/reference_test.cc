@@ -159,6 +159,38 @@ TEST(AttentionReference, LogitOfPlusInfinitySpoilsItsRow) {
   EXPECT_EQ(r->lse.value[1], -1);
 }
 
+// A bias of minus infinity hides key and value, whatever they hold; a row that it leaves without keys is empty.
+TEST(AttentionReference, BiasOfMinusInfinityHidesItsKey) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity(), kBad = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> q = {1, 1, 1}, k = {1, kBad}, v = {3, kBad}, bias = {0, kNever, kNever, kNever, 0, 0};
+  const TensorSpec two{.dtype = DataType::kF32, .shape = {1, 1, 2, 1}};
+  const AttentionProblem problem{.q = {.dtype = DataType::kF32, .shape = {1, 1, 3, 1}},
+                                 .k = two,
+                                 .v = two,
+                                 .bias = TensorSpec{.dtype = DataType::kF32, .shape = {1, 1, 3, 2}}};
+  const absl::StatusOr<AttentionResult> r =
+      AttentionValues(problem, {.q = q.data(), .k = k.data(), .v = v.data(), .bias = bias.data()});
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(r->o.value[0], 3);
+  EXPECT_EQ(r->lse.value[0], 1);
+  EXPECT_EQ(r->o.value[1], 0);
+  EXPECT_EQ(r->lse.value[1], -kInfinity);
+  EXPECT_TRUE(std::isnan(r->o.value[2]));
+  EXPECT_TRUE(std::isnan(r->lse.value[2]));
+}
+
+// A logit of minus infinity that no bias made weighs nothing either.
+TEST(AttentionReference, LogitOfMinusInfinityWeighsNothing) {
+  const std::vector<float> q = {1}, k = {1, -std::numeric_limits<float>::infinity()},
+                           v = {3, std::numeric_limits<float>::infinity()};
+  const TensorSpec two{.dtype = DataType::kF32, .shape = {1, 1, 2, 1}};
+  const AttentionProblem problem{.q = {.dtype = DataType::kF32, .shape = {1, 1, 1, 1}}, .k = two, .v = two};
+  const absl::StatusOr<AttentionResult> r = AttentionValues(problem, {.q = q.data(), .k = k.data(), .v = v.data()});
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(r->o.value[0], 3);
+  EXPECT_EQ(r->lse.value[0], 1);
+}
+
 // Keys in three parts, one empty, merge to the whole.
 TEST(AttentionReference, MergesPartsOfTheKeys) {
   const Golden golden = ReadGolden("attention_bhld");

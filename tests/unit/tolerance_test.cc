@@ -191,6 +191,35 @@ TEST(AttentionBounds, AcceptHonestArithmeticAndRefuseAKeyTooMany) {
   }
 }
 
+// Biases near the end of F32. Row 0 has one key that is not lowest, row 1 one that is largest: nothing is in doubt, and
+// the bounds are as tight as ever. In row 2 all are lowest, so that rounding alone decides: nothing is asked of O but
+// that it be a number, and LSE must still be right.
+TEST(AttentionBounds, FollowTheLogitsThatCount) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const std::vector<float> q = {1, 1, 1}, k = {0, 1}, v = {1, 2}, bias = {0, -kMost, kMost, 0, -kMost, -kMost};
+  const TensorSpec two{.dtype = DataType::kF32, .shape = {1, 1, 2, 1}};
+  const AttentionProblem problem{.q = {.dtype = DataType::kF32, .shape = {1, 1, 3, 1}},
+                                 .k = two,
+                                 .v = two,
+                                 .bias = TensorSpec{.dtype = DataType::kF32, .shape = {1, 1, 3, 2}}};
+  const absl::StatusOr<AttentionResult> r =
+      AttentionValues(problem, {.q = q.data(), .k = k.data(), .v = v.data(), .bias = bias.data()});
+  ASSERT_TRUE(r.ok()) << r.status();
+  const std::vector<double> o = OutputBounds(problem, *r), lse = LseBounds(problem, *r);
+  for (const int row : {0, 1}) {
+    EXPECT_EQ(r->o.value[row], 1);
+    EXPECT_GT(o[row], 0);
+    EXPECT_LT(o[row], 1e-5);
+  }
+  EXPECT_EQ(r->lse.value[0], 0);
+  EXPECT_LT(lse[0], 1e-5);
+  EXPECT_EQ(o[2], kInfinity);
+  EXPECT_TRUE(Compare(DataType::kF32, StoreAll(DataType::kF32, {1, 1, 1.9}).data(), r->o.value, o).ok());
+  EXPECT_EQ(Compare(DataType::kF32, StoreAll(DataType::kF32, {1, 1, kNan}).data(), r->o.value, o).mismatches, 1);
+  EXPECT_LT(lse[2], 1e-5 * kMost);
+  EXPECT_GT(lse[2], 0);
+}
+
 // A row's bound follows its own logits, wherever the layout puts its LSE.
 TEST(AttentionBounds, FollowTheRowThroughTheLayouts) {
   for (const auto& [layout, shape, rows] :
@@ -200,7 +229,8 @@ TEST(AttentionBounds, FollowTheRowThroughTheLayouts) {
     const TensorSpec spec{.dtype = DataType::kF32, .shape = shape};
     const AttentionProblem problem{.layout = layout, .q = spec, .k = spec, .v = spec};
     AttentionResult result{.o = {.value = std::vector<double>(6, 1.0), .magnitude = std::vector<double>(6, 1.0)},
-                           .lse = {.value = std::vector<double>(6, 0.0), .magnitude = {1, 2, 3, 4, 5, 6}}};
+                           .lse = {.value = std::vector<double>(6, 0.0), .magnitude = std::vector<double>(6, 6.0)},
+                           .contest = {1, 2, 3, 4, 5, 6}};
     result.lse.value[4] = -kInfinity;
     const std::vector<double> bounds = OutputBounds(problem, result);
     for (int at = 0; at + 1 < 6; ++at) {

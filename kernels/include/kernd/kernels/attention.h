@@ -4,14 +4,16 @@
 // Lkv lengths, D head_dim of Q and K, Dv of V and O.
 //
 //   logits[i, j] = softcap(scale * q_i . k_j) + bias[i, j] - slope[h] * |i + off - j|,  softcap(x) = c * tanh(x / c)
-//   then every key that row i may not see is *selected* to minus infinity.
+//   then every key that row i may not see is *selected* to minus infinity. A bias of minus infinity hides its key from
+//   the row just as the mask does.
 //   off = Lkv - Lq of the sequence (bottom-right alignment) or 0 (top-left).
 //   Row i sees the keys j from i + off - window_left to i + off + window_right, inclusive; absent: unbounded; causal:
 //   window_right = 0. Only keys below the sequence's kv_length exist.
 //   A sink s[h] adds exp(s) to the denominator and nothing else; LSE leaves it out.
 //   LSE[i] = ln(sum over visible j of exp(logits[i, j])), natural logarithm, F32.
 //   A row that sees no key, and a row at or past its sequence's q_length: O = 0 and LSE = minus infinity.
-//   A NaN in a key or value spoils only the rows that see it. Bytes of keys that no row may see never matter.
+//   A NaN in a key or value spoils only the rows that see it. Bytes of keys that no row may see never matter. A key
+//   that a row sees, but whose logit overflows to minus infinity, weighs nothing: its value does not matter either.
 #pragma once
 
 #include <cstdint>

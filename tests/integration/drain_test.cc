@@ -1,0 +1,181 @@
+// SIGTERM: what is served during the delay, what ends when, and how the daemon leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/support/daemon.h"
+#include "tests/support/pending_call.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/requests.h"
+
+namespace kernd::testing {
+namespace {
+
+namespace health = grpc::health::v1;
+using grpc::StatusCode;
+using health::HealthCheckResponse;
+using ::testing::HasSubstr;
+
+constexpr char kMatmul[] = "/kernd.v1.Compute/Matmul";
+
+StatusCode Check(health::Health::Stub& stub, const std::string& service, HealthCheckResponse& response) {
+  grpc::ClientContext context;
+  health::HealthCheckRequest request;
+  request.set_service(service);
+  return stub.Check(&context, request, &response).error_code();
+}
+
+TEST(Drain, WatchesSeeTheDrainAndEnd) {
+  const auto daemon = Daemon::Start({"--drain-delay", "200ms"});
+  ASSERT_NE(daemon, nullptr);
+  const auto stub = health::Health::NewStub(Connect(daemon->endpoint()));
+  grpc::ClientContext known_context, unknown_context;
+  health::HealthCheckRequest request;
+  HealthCheckResponse response;
+  const auto known = stub->Watch(&known_context, request);
+  request.set_service("no.such.Service");
+  const auto unknown = stub->Watch(&unknown_context, request);
+  ASSERT_TRUE(known->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  ASSERT_TRUE(unknown->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  daemon->Signal(SIGTERM);
+  ASSERT_TRUE(known->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(known->Read(&response));
+  EXPECT_EQ(known->Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(unknown->Read(&response));
+  EXPECT_EQ(unknown->Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(daemon->Wait(10), 0);
+}
+
+TEST(Drain, DrainTakesCallsDuringTheDelayAndFinishesWhatIsInFlight) {
+  KERND_NEEDS_SLOW_KERNELS();
+  const auto daemon = Daemon::Start({"--drain-delay", "1s", "--cpu-threads", "1"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  daemon->Signal(SIGTERM);
+  for (int i = 0; i < 1000 && HttpGet(daemon->http(), "/readyz").first == 200; ++i) {
+  }
+  EXPECT_EQ(HttpGet(daemon->http(), "/readyz").first, 503);
+  EXPECT_EQ(HttpGet(daemon->http(), "/healthz").first, 200);
+  v1::MatmulReply reply;
+  EXPECT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok()) << "calls are taken during the delay";
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(std::make_unique<PendingCall>(channel, LongCall()));
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 4));
+  for (const auto& call : calls) EXPECT_TRUE(call->Finish().ok()) << call->Finish().error_message();
+  EXPECT_EQ(daemon->Wait(20), 0);
+}
+
+// A connection without a call, of a client that does nothing for it, does not hold the drain.
+TEST(Drain, IdleConnectionsDoNotHoldTheDrain) {
+  const auto daemon = Daemon::Start({"--drain-timeout", "60s"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  v1::MatmulReply reply;
+  ASSERT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok());
+  EXPECT_EQ(daemon->Stop(), 0);
+}
+
+// The daemon itself ends watches, with a status that says why, while calls are in flight and their connection is up; a
+// watch that would be left to end with its connection holds the drain up, and its client learns nothing.
+TEST(Drain, WatchesEndWhileTheirConnectionServesOn) {
+  KERND_NEEDS_SLOW_KERNELS();
+  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "300s"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  const auto stub = health::Health::NewStub(channel);
+  HealthCheckResponse response;
+  PendingCall endless(channel, EndlessCall());
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
+  // The deadline only ends a watch that nobody else ends.
+  const auto watch = [&](grpc::ClientContext& context) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    return stub->Watch(&context, health::HealthCheckRequest());
+  };
+  const auto expect_end = [&](grpc::ClientReader<HealthCheckResponse>& reader) {
+    EXPECT_FALSE(reader.Read(&response));
+    const grpc::Status status = reader.Finish();
+    EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "kernd is draining");
+  };
+  grpc::ClientContext early_context, late_context;
+  const auto early = watch(early_context);
+  ASSERT_TRUE(early->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  daemon->Signal(SIGTERM);
+  ASSERT_TRUE(early->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  expect_end(*early);
+
+  // The same connection: checks are answered, a watch that comes now learns the status and ends, calls are refused with
+  // a reason, and the one in flight goes on until its client has enough.
+  EXPECT_EQ(Check(*stub, "liveness", response), StatusCode::OK);
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(Check(*stub, "", response), StatusCode::OK);
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  const auto late = watch(late_context);
+  ASSERT_TRUE(late->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  expect_end(*late);
+  EXPECT_EQ(RawCall(channel, kMatmul, SmallMatmul().SerializeAsString()).reason, "DRAINING");
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));  // a call is counted after its answer
+  endless.Cancel();
+  EXPECT_EQ(endless.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(daemon->Wait(20), 0) << daemon->Log();
+}
+
+// Calls that do not end in time are cancelled: exit code 1, and no abort, whatever stage they are in.
+TEST(Drain, ADrainThatRunsOutOfTimeEndsInOrder) {
+  KERND_NEEDS_SLOW_KERNELS();
+  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "200ms"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  PendingCall running(channel, EndlessCall()), queued(channel, EndlessCall());
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto headers_only = stub.PrepareCall(&context, kMatmul, &queue);
+  headers_only->StartCall(nullptr);
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 3));
+  EXPECT_EQ(daemon->Stop(), 1);
+  EXPECT_FALSE(running.Finish().ok());
+  EXPECT_FALSE(queued.Finish().ok());
+}
+
+// A kernel that cannot be stopped outlives the drain's time, the cancellation and the connection: the daemon waits for
+// it, and its call still ends on a completion queue that is open.
+TEST(Drain, ADrainWaitsForAKernelThatCannotBeStopped) {
+  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "1ms"});
+  ASSERT_NE(daemon, nullptr);
+  const auto channel = Connect(daemon->endpoint());
+  v1::MatmulRequest request;  // 32 MiB, one product of 34 billion multiplications
+  *request.mutable_matmul()->mutable_a() = F32({4096, 1024});
+  *request.mutable_matmul()->mutable_b() = F32({1024, 8192});
+  PendingCall call(channel, request, std::chrono::seconds(60), kMatmul);
+  for (int i = 0; i < 10'000 && daemon->Metrics().at("kernd_memory_used_bytes{pool=\"memory\"}") == 0; ++i) {
+  }
+  ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 0));
+  EXPECT_EQ(daemon->Stop(), 1) << daemon->Log();
+  EXPECT_FALSE(call.Finish().ok());
+  EXPECT_THAT(daemon->Log(), HasSubstr("stopped"));
+}
+
+TEST(Drain, ASecondSignalEndsAtOnce) {
+  const auto daemon = Daemon::Start({"--drain-delay", "60s"});
+  ASSERT_NE(daemon, nullptr);
+  daemon->Signal(SIGTERM);
+  for (int i = 0; i < 1000 && HttpGet(daemon->http(), "/readyz").first == 200; ++i) {
+  }
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(10), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace kernd::testing
