@@ -29,6 +29,7 @@ inline constexpr std::string_view kQueueFull = "QUEUE_FULL";         // too many
 inline constexpr std::string_view kDeadline = "DEADLINE_PASSED";
 inline constexpr std::string_view kCancelled = "CANCELLED_BY_CLIENT";
 inline constexpr std::string_view kKernelFailed = "KERNEL_FAILED";
+inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";  // until the daemon has been started again
 }  // namespace reason
 
 // What a status carries beside code and message.

@@ -1,0 +1,81 @@
+// Candidates, score, pick: the same for both operations.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernd/kernels/error.h"
+#include "kernd/kernels/gpu.h"
+
+namespace kernd {
+namespace {
+
+template <typename Variant>
+bool Takes(const Variant& variant, DataType dtype) {
+  const std::vector<DataType>& dtypes = variant.info.dtypes;
+  return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+}
+
+template <typename Variant, typename Problem, typename Geometry>
+std::string WhyNot(const Variant& variant, const Problem& p, const Geometry& g, DataType dtype,
+                   const DeviceInfo& device) {
+  if (device.sm < variant.min_sm) return absl::StrCat("needs sm_", variant.min_sm, " and this is sm_", device.sm);
+  if (!Takes(variant, dtype)) return absl::StrCat("does not take ", std::string(Name(dtype)));
+  return variant.why_not(p, g, device);
+}
+
+std::string TileText(const Tile& tile) {
+  return ToString({tile.m, tile.n, tile.k});
+}
+
+template <typename Variant, typename Problem, typename Geometry>
+absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, std::string_view op, const Problem& p,
+                                           const Geometry& g, DataType dtype, const KernelRequest& request,
+                                           const DeviceInfo& device) {
+  const bool forced = !request.name.empty() || request.tile.has_value();
+  const std::string field = absl::StrCat(std::string(op), request.name.empty() ? ".kernel.tile" : ".kernel.name");
+  const std::string value = !request.name.empty() ? request.name : request.tile ? TileText(*request.tile) : "";
+  Choice<Variant> best{.reason = forced ? ChoiceReason::kForced : ChoiceReason::kModel};
+  double best_time = 0;
+  std::string reasons;
+  bool known = false;
+  for (const Variant& variant : variants) {
+    if (!request.name.empty() && variant.info.name != request.name) continue;
+    if (request.tile && variant.info.tile != request.tile) continue;
+    known = true;
+    if (!Takes(variant, dtype) && !forced) continue;  // said once, below
+    if (const std::string why = WhyNot(variant, p, g, dtype, device); !why.empty()) {
+      absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", variant.info.name, " ", why);
+      continue;
+    }
+    const double time = variant.estimate(p, g, device);
+    if (best.variant == nullptr || time < best_time) {
+      best.variant = &variant;
+      best_time = time;
+    }
+  }
+  if (best.variant != nullptr) return best;
+  if (forced) {
+    return InvalidField(
+        field, value,
+        known ? absl::StrCat("cannot run this problem: ", reasons) : std::string("no such kernel on this device"));
+  }
+  return UnsupportedField(absl::StrCat(std::string(op), ".dtype"), std::string(Name(dtype)),
+                          reasons.empty() ? "no kernel on this device takes it"
+                                          : absl::StrCat("no kernel on this device runs it: ", reasons));
+}
+
+}  // namespace
+
+absl::StatusOr<Choice<AttentionVariant>> Choose(absl::Span<const AttentionVariant> variants, const AttentionProblem& p,
+                                                const AttentionGeometry& g, const KernelRequest& request,
+                                                const DeviceInfo& device) {
+  return ChooseFrom(variants, "attention", p, g, p.q.dtype, request, device);
+}
+
+absl::StatusOr<Choice<MatmulVariant>> Choose(absl::Span<const MatmulVariant> variants, const MatmulProblem& p,
+                                             const MatmulGeometry& g, const KernelRequest& request,
+                                             const DeviceInfo& device) {
+  return ChooseFrom(variants, "matmul", p, g, p.a.dtype, request, device);
+}
+
+}  // namespace kernd

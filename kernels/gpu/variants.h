@@ -1,0 +1,16 @@
+// The rows of the table. A new variant is its `.cu` file, a line here, and a line in variants.cc.
+#pragma once
+
+#include "kernd/kernels/gpu.h"
+
+namespace kernd {
+
+// attention_naive.cu, attention_simt.cu: F16, BF16, F32, F8E4M3, F8E5M2; every option.
+absl::Span<const AttentionVariant> AttentionSimtVariants();
+absl::Span<const AttentionVariant> AttentionNaiveVariants();
+
+// matmul_simt.cu: every dtype; every option. matmul_lt.cc: cuBLASLt.
+absl::Span<const MatmulVariant> MatmulSimtVariants();
+absl::Span<const MatmulVariant> MatmulLtVariants();
+
+}  // namespace kernd

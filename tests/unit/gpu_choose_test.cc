@@ -1,0 +1,359 @@
+// What is decided about GPU kernels before there is a GPU: which variant runs, how small arrays are packed, what
+// becomes of plans, and how a matmul is put to cuBLASLt.
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernd/kernels/error.h"
+#include "kernd/kernels/gpu.h"
+#include "kernels/gpu/matmul_lt_recipe.h"
+#include "kernels/gpu/plan_cache.h"
+
+namespace kernd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const DeviceInfo kDevice = [] {
+  DeviceInfo device;
+  device.sm = 90;
+  device.multiprocessors = 132;
+  device.clock_khz = 1'980'000;
+  device.memory_bytes_per_second = 4'800'000'000'000;
+  return device;
+}();
+
+TensorSpec Spec(DataType type, Dims shape, Dims strides = {}) {
+  return {.dtype = type, .shape = std::move(shape), .strides = std::move(strides)};
+}
+
+MatmulProblem Plain(DataType type, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {.a = Spec(type, {m, k}), .b = Spec(type, {k, n})};
+}
+
+MatmulVariant FakeRow(const char* name, DataType dtype, int min_sm, std::optional<Tile> tile,
+                      double (*estimate)(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&)) {
+  return {.info = {.name = name, .dtypes = {dtype}, .tile = tile},
+          .min_sm = min_sm,
+          .why_not =
+              [](const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo&) {
+                if (p.numerics == Numerics::kBatchInvariant) return std::string("is not batch-invariant");
+                return std::string(g.m > 1000 ? "M is past 1000" : "");
+              },
+          .estimate = estimate};
+}
+
+double Slow(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&) {
+  return 9;
+}
+double Quick(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&) {
+  return 2;
+}
+double QuickWhenSmall(const MatmulProblem&, const MatmulGeometry& g, const DeviceInfo&) {
+  return g.m < 10 ? 1 : 5;
+}
+
+const std::vector<MatmulVariant>& FakeTable() {
+  static const std::vector<MatmulVariant> table = {
+      FakeRow("slow", DataType::kF32, 75, Tile{128, 128, 32}, Slow),
+      FakeRow("quick", DataType::kF32, 75, Tile{64, 64, 32}, Quick),
+      FakeRow("tie", DataType::kF32, 75, std::nullopt, Quick),
+      FakeRow("small", DataType::kF32, 75, Tile{64, 64, 32}, QuickWhenSmall),
+      FakeRow("future", DataType::kF32, 100, Tile{256, 256, 32}, QuickWhenSmall),
+      FakeRow("half", DataType::kF16, 75, std::nullopt, Quick)};
+  return table;
+}
+
+absl::StatusOr<Choice<MatmulVariant>> ChooseFake(const MatmulProblem& p, const KernelRequest& request = {}) {
+  return Choose(FakeTable(), p, *Validate(p), request, kDevice);
+}
+
+TEST(GpuChoose, TheQuickestAndTheFirstOfEquals) {
+  const auto large = ChooseFake(Plain(DataType::kF32, 64, 64, 64));
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(large->variant->info.name, "quick");
+  EXPECT_EQ(large->reason, ChoiceReason::kModel);
+  EXPECT_EQ(ChooseFake(Plain(DataType::kF32, 4, 64, 64))->variant->info.name, "small");
+  EXPECT_EQ(ChooseFake(Plain(DataType::kF16, 4, 64, 64))->variant->info.name, "half");
+}
+
+TEST(GpuChoose, ForcedByNameAndByTile) {
+  const MatmulProblem p = Plain(DataType::kF32, 64, 64, 64);
+  const auto slow = ChooseFake(p, {.name = "slow"});
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_EQ(slow->variant->info.name, "slow");
+  EXPECT_EQ(slow->reason, ChoiceReason::kForced);
+  EXPECT_EQ(ChooseFake(p, {.tile = Tile{128, 128, 32}})->variant->info.name, "slow");
+  // Of several with the tile, again the quickest.
+  EXPECT_EQ(ChooseFake(p, {.tile = Tile{64, 64, 32}})->variant->info.name, "quick");
+  EXPECT_EQ(ChooseFake(Plain(DataType::kF32, 4, 4, 4), {.tile = Tile{64, 64, 32}})->variant->info.name, "small");
+}
+
+TEST(GpuChoose, SaysWhyNot) {
+  const auto expect = [](const absl::Status& status, absl::StatusCode code, const std::string& field,
+                         const std::vector<std::string>& parts) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(DetailOf(status).field, field);
+    for (const std::string& part : parts) EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  };
+  const MatmulProblem p = Plain(DataType::kF32, 64, 64, 64), tall = Plain(DataType::kF32, 1001, 64, 64);
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument, kUnimplemented = absl::StatusCode::kUnimplemented;
+  expect(ChooseFake(p, {.name = "magic"}).status(), kInvalid, "matmul.kernel.name", {"magic", "no such kernel"});
+  expect(ChooseFake(p, {.name = "future"}).status(), kInvalid, "matmul.kernel.name", {"needs sm_100", "sm_90"});
+  expect(ChooseFake(p, {.name = "half"}).status(), kInvalid, "matmul.kernel.name", {"does not take F32"});
+  expect(ChooseFake(tall, {.name = "slow"}).status(), kInvalid, "matmul.kernel.name", {"M is past 1000"});
+  expect(ChooseFake(p, {.tile = Tile{1, 2, 3}}).status(), kInvalid, "matmul.kernel.tile", {"[1,2,3]"});
+  expect(ChooseFake(p, {.tile = Tile{256, 256, 32}}).status(), kInvalid, "matmul.kernel.tile", {"needs sm_100"});
+  expect(ChooseFake(tall).status(), kUnimplemented, "matmul.dtype", {"slow M is past 1000", "quick M is past 1000"});
+  expect(ChooseFake(Plain(DataType::kF64, 4, 4, 4)).status(), kUnimplemented, "matmul.dtype", {"F64"});
+}
+
+TEST(GpuTables, RoundTrip) {
+  AttentionProblem p{.q = Spec(DataType::kF8E4M3, {3, 4, 5, 16}),
+                     .k = Spec(DataType::kF8E4M3, {3, 2, 7, 16}),
+                     .v = Spec(DataType::kF8E4M3, {3, 2, 7, 16})};
+  p.alignment = MaskAlignment::kTopLeft;
+  p.alibi_slopes = {1, 2, 3, 4};
+  p.sinks = {5, 6, 7, 8};
+  p.kv_lengths = {1, 0, 7};
+  p.k_scale = {0.5f};
+  p.v_scale = {1, 2, 3, 4, 5, 6};
+  const auto g = Validate(p);
+  ASSERT_TRUE(g.ok()) << g.status();
+  const AttentionTableLayout layout(p, *g);
+  ASSERT_EQ(layout.bytes() % kDeviceAlignment, 0);
+  std::vector<std::byte> buffer(static_cast<std::size_t>(layout.bytes()) + kDeviceAlignment, std::byte{0xff});
+  // As on the device: aligned.
+  std::byte* base = buffer.data();
+  while (reinterpret_cast<std::uintptr_t>(base) % kDeviceAlignment != 0) ++base;
+  layout.Write(p, *g, base);
+  const AttentionTables tables = layout.At(base);
+  for (int b = 0; b < 3; ++b) EXPECT_EQ(tables.sequences[b].kv_length, p.kv_lengths[b]) << b;
+  for (int h = 0; h < 4; ++h) {
+    EXPECT_EQ(tables.alibi_slopes[h], p.alibi_slopes[h]);
+    EXPECT_EQ(tables.sinks[h], p.sinks[h]);
+  }
+  EXPECT_EQ(tables.q_scale, nullptr);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(tables.k_scale[i], 0.5f) << "one scale for all is expanded";
+    EXPECT_EQ(tables.v_scale[i], p.v_scale[i]);
+  }
+}
+
+TEST(PlanCache, KeepsTheLastUsedAndNoMore) {
+  PlanCache<int, int> cache(3);
+  int made = 0;
+  const auto get = [&](int key) { return **cache.Get(key, [&] { return ++made, absl::StatusOr<int>(key * 10); }); };
+  for (const int key : {1, 2, 3, 1}) EXPECT_EQ(get(key), key * 10);
+  EXPECT_EQ(made, 3);
+  get(4);  // in place of 2, the one that nobody asked for since
+  get(1), get(3), get(4);
+  EXPECT_EQ(made, 4);
+  get(2);
+  EXPECT_EQ(made, 5);
+  for (int key = 100; key < 1000; ++key) get(key);
+  EXPECT_EQ(cache.size(), 3);
+}
+
+TEST(PlanCache, AValueOutlivesItsPlace) {
+  PlanCache<int, std::string> cache(1);
+  const auto held = *cache.Get(1, [] { return absl::StatusOr<std::string>("one"); });
+  ASSERT_TRUE(cache.Get(2, [] { return absl::StatusOr<std::string>("two"); }).ok());
+  EXPECT_EQ(*held, "one");
+}
+
+TEST(PlanCache, ErrorsAreNotKept) {
+  PlanCache<int, int> cache(2);
+  EXPECT_EQ(cache.Get(1, [] { return absl::StatusOr<int>(absl::ResourceExhaustedError("")); }).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cache.size(), 0);
+  EXPECT_EQ(**cache.Get(1, [] { return absl::StatusOr<int>(7); }), 7);
+}
+
+// Whoever makes a plan waits until all threads have asked, so that without single flight each would make its own.
+TEST(PlanCache, OneThreadMakesWhatManyWant) {
+  PlanCache<int, int> cache(8);
+  constexpr int kThreads = 8;
+  std::atomic<int> made = 0, asking = 0, wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      ++asking;
+      const auto value = cache.Get(5, [&]() -> absl::StatusOr<int> {
+        while (asking < kThreads) std::this_thread::yield();
+        return ++made;
+      });
+      if (!value.ok() || **value != 1) ++wrong;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(wrong, 0);
+}
+
+LtRecipe RecipeOf(const MatmulProblem& p, bool fuse_bias = true) {
+  const auto g = Validate(p);
+  EXPECT_TRUE(g.ok()) << g.status();
+  return LtRecipeOf(p, *g, kDevice, fuse_bias);
+}
+
+TEST(LtRecipe, PlainProblemsGoStraightIn) {
+  const LtRecipe r = RecipeOf(Plain(DataType::kBF16, 64, 128, 256));
+  ASSERT_EQ(r.refusal, "");
+  EXPECT_FALSE(r.a.packed || r.b.packed || r.finish);
+  EXPECT_TRUE(r.applied && r.sums_in_d);
+  EXPECT_EQ(r.call.m, 128);  // columns first
+  EXPECT_EQ(r.call.n, 64);
+  EXPECT_EQ(r.call.k, 256);
+  EXPECT_EQ(r.call.ldx, 128);
+  EXPECT_EQ(r.call.ldy, 256);
+  EXPECT_FALSE(r.call.x_transposed || r.call.y_transposed);
+  EXPECT_EQ(r.call.x_align, kDeviceAlignment);
+  EXPECT_EQ(r.starts.size(), 1);
+}
+
+TEST(LtRecipe, TheSameProblemHasTheSameKey) {
+  const LtCall one = RecipeOf(Plain(DataType::kF16, 64, 128, 256)).call;
+  EXPECT_EQ(one, RecipeOf(Plain(DataType::kF16, 64, 128, 256)).call);
+  EXPECT_EQ(absl::Hash<LtCall>()(one), absl::Hash<LtCall>()(RecipeOf(Plain(DataType::kF16, 64, 128, 256)).call));
+  MatmulProblem other = Plain(DataType::kF16, 64, 128, 256);
+  other.transpose_b = true;
+  other.b = Spec(DataType::kF16, {128, 256});
+  EXPECT_FALSE(one == RecipeOf(other).call);
+}
+
+TEST(LtRecipe, CrookedRowsArePackedWhenThatPays) {
+  const LtRecipe large = RecipeOf(Plain(DataType::kBF16, 4096, 4097, 4095));
+  ASSERT_EQ(large.refusal, "");
+  EXPECT_TRUE(large.a.packed && large.b.packed && large.finish && !large.sums_in_d);
+  EXPECT_EQ(large.call.k, 4096);
+  EXPECT_EQ(large.call.ldd, 4112);
+  EXPECT_EQ(large.sums_bytes, std::int64_t{4096} * 4112 * 2) << "rounded once, and only moved after";
+  const LtRecipe small = RecipeOf(Plain(DataType::kBF16, 17, 19, 15));
+  EXPECT_FALSE(small.a.packed || small.b.packed);
+}
+
+TEST(LtRecipe, EightBitOperandsRunAlongK) {
+  for (const DataType type : {DataType::kI8, DataType::kF8E4M3}) {
+    MatmulProblem p = Plain(type, 32, 48, 64);
+    const LtRecipe crossed = RecipeOf(p);
+    EXPECT_TRUE(!crossed.a.packed && crossed.b.packed) << Name(type);
+    p.transpose_b = true;
+    p.b = Spec(type, {48, 64});
+    const LtRecipe along = RecipeOf(p);
+    EXPECT_FALSE(along.a.packed || along.b.packed || along.finish) << Name(type);
+    EXPECT_TRUE(along.call.x_transposed && !along.call.y_transposed) << Name(type);
+  }
+}
+
+TEST(LtRecipe, WhatTheLibraryDoesNotRoundExactlyIsDoneAfter) {
+  MatmulProblem p = Plain(DataType::kF16, 64, 128, 256);
+  p.activation = Activation::kGelu;
+  LtRecipe r = RecipeOf(p);
+  EXPECT_TRUE(!r.applied && r.finish && !r.sums_in_d);
+  EXPECT_EQ(r.call.d_type, DataType::kF32);
+  p.activation = Activation::kRelu;  // commutes with rounding
+  r = RecipeOf(p);
+  EXPECT_TRUE(r.applied && r.finish && r.sums_in_d);
+  p.activation = Activation::kNone;
+  for (const DataType bias : {DataType::kF16, DataType::kF32}) {
+    p.bias = Spec(bias, {128});
+    r = RecipeOf(p);
+    EXPECT_TRUE(!r.applied && !r.call.adds_bias) << "it may round to F16 before it adds";
+  }
+  p.output_dtype = DataType::kF32;
+  EXPECT_TRUE(RecipeOf(p).call.adds_bias);
+  EXPECT_FALSE(RecipeOf(p, /*fuse_bias=*/false).call.adds_bias);
+  p.output_dtype = DataType::kInvalid;
+  p.bias.reset();
+  MatmulProblem i8 = Plain(DataType::kI8, 64, 128, 256);
+  EXPECT_TRUE(RecipeOf(i8).applied);
+  i8.output_dtype = DataType::kF32;
+  r = RecipeOf(i8);
+  EXPECT_TRUE(!r.applied && r.sums_in_d) << "of the same size: in place";
+  EXPECT_EQ(r.call.d_type, DataType::kI32);
+}
+
+TEST(LtRecipe, BatchesBecomeOneMatrixOrOneLoop) {
+  // The same B for every item: rows of one tall matrix.
+  const LtRecipe tall = RecipeOf({.a = Spec(DataType::kF16, {3, 5, 7, 64}), .b = Spec(DataType::kF16, {64, 32})});
+  EXPECT_EQ(tall.call.n, 105);
+  EXPECT_EQ(tall.call.batch, 1);
+  const LtRecipe loop = RecipeOf({.a = Spec(DataType::kF16, {3, 5, 7, 64}), .b = Spec(DataType::kF16, {3, 5, 64, 32})});
+  EXPECT_EQ(loop.call.batch, 15);
+  EXPECT_EQ(loop.call.d_stride, 7 * 32);
+  // A repeats along the second dimension, B along the first: one call for each of the three.
+  const LtRecipe mixed = RecipeOf({.a = Spec(DataType::kF16, {3, 1, 7, 64}), .b = Spec(DataType::kF16, {5, 64, 32})});
+  EXPECT_EQ(mixed.call.batch, 5);
+  ASSERT_EQ(mixed.starts.size(), 3);
+  EXPECT_EQ(mixed.starts[2].a, 2 * 7 * 64);
+  EXPECT_EQ(mixed.starts[2].b, 0);
+  EXPECT_EQ(mixed.starts[2].d, 2 * 5 * 7 * 32);
+}
+
+TEST(LtRecipe, Refusals) {
+  MatmulProblem p = Plain(DataType::kF32, 64, 64, 64);
+  p.numerics = Numerics::kBatchInvariant;
+  EXPECT_THAT(RecipeOf(p).refusal, HasSubstr("BATCH_INVARIANT"));
+  EXPECT_THAT(RecipeOf({.a = Spec(DataType::kF32, {4, 64}, {2, 1}), .b = Spec(DataType::kF32, {64, 8})}).refusal,
+              HasSubstr("overlap"));
+  EXPECT_THAT(RecipeOf(Plain(DataType::kF16, 65'536, 32'768, 8)).refusal, HasSubstr("2^31"));
+  EXPECT_THAT(RecipeOf({.a = Spec(DataType::kF32, {70'000, 2, 8}), .b = Spec(DataType::kF32, {70'000, 8, 8})}).refusal,
+              HasSubstr("70000"));
+  EXPECT_EQ(RecipeOf(Plain(DataType::kF16, 8, 8, 0)).refusal, "") << "K = 0 needs no library";
+}
+
+#ifdef KERND_WITH_GPU_TABLE
+// <op>_<dtype>_<smNN|cpu|lt>_<method>
+template <typename Variant>
+void ExpectNames(absl::Span<const Variant> rows, const std::string& op, std::vector<std::string>& all) {
+  for (const Variant& row : rows) {
+    EXPECT_THAT(row.info.name, ::testing::MatchesRegex(op + "_[a-z0-9]+_(sm[0-9]+|lt)_[a-z0-9]+"));
+    ASSERT_EQ(row.info.dtypes.size(), 1) << row.info.name;
+    EXPECT_THAT(row.info.name, HasSubstr("_" + std::string(Token(row.info.dtypes[0])) + "_"));
+    EXPECT_FALSE(row.info.method.empty()) << row.info.name;
+    EXPECT_THAT(all, ::testing::Not(::testing::Contains(row.info.name)));
+    all.push_back(row.info.name);
+  }
+}
+#endif
+
+TEST(GpuTable, NamesFollowTheGrammarAndAreUnique) {
+#ifdef KERND_WITH_GPU_TABLE
+  std::vector<std::string> all;
+  ExpectNames(AttentionVariants(), "attention", all);
+  ExpectNames(MatmulVariants(), "matmul", all);
+  EXPECT_GE(all.size(), 14);
+#else
+  GTEST_SKIP() << "built without CUDA: there is no table";
+#endif
+}
+
+// With or without a device and cuBLASLt: every type has a row, and what the library cannot do now is said in words.
+TEST(GpuTable, EveryTypeIsPlanned) {
+#ifdef KERND_WITH_GPU_TABLE
+  for (const DataType type : {DataType::kF16, DataType::kBF16, DataType::kF32, DataType::kF64, DataType::kI8,
+                              DataType::kF8E4M3, DataType::kF8E5M2}) {
+    MatmulProblem p = Plain(type, 64, 64, 64);
+    const auto choice = Choose(MatmulVariants(), p, *Validate(p), {}, kDevice);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_GE(choice->variant->workspace_bytes(p, *Validate(p), kDevice), 0);
+    p.numerics = Numerics::kBatchInvariant;
+    const auto invariant = Choose(MatmulVariants(), p, *Validate(p), {}, kDevice);
+    ASSERT_TRUE(invariant.ok()) << invariant.status();
+    EXPECT_THAT(invariant->variant->info.name, HasSubstr("simt"));
+    const std::string lt = "matmul_" + std::string(Token(type)) + "_lt_heuristic";
+    const auto refused = Choose(MatmulVariants(), p, *Validate(p), {.name = lt}, kDevice);
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("BATCH_INVARIANT"));
+  }
+#else
+  GTEST_SKIP() << "built without CUDA: there is no table";
+#endif
+}
+
+}  // namespace
+}  // namespace kernd
