@@ -1,0 +1,82 @@
+#include "server/select_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernd/kernels/error.h"
+#include "server/cpu/backend.h"
+#include "server/gpu/backend.h"
+#include "server/gpu/open.h"
+
+namespace kernd {
+namespace {
+
+// What the runtime, cuBLAS and modules that are loaded later need of the device, beside the pool.
+constexpr std::int64_t kHeadroom = std::int64_t{1} << 30;
+
+absl::StatusOr<std::int64_t> GpuMemoryLimit(const config::GpuOptions& options, gpu::Driver& driver) {
+  KERND_ASSIGN_OR_RETURN(const std::int64_t free, driver.FreeMemory());
+  if (options.memory.percent == 0) {
+    if (options.memory.bytes <= free) return options.memory.bytes;
+    return absl::ResourceExhaustedError(absl::StrCat("--gpu-memory is ", config::BytesText(options.memory.bytes),
+                                                     ": the device has ", free, " bytes free of ",
+                                                     driver.device().memory_bytes));
+  }
+  return std::max<std::int64_t>(free - kHeadroom, free / 2) / 100 * options.memory.percent;
+}
+
+absl::StatusOr<SelectedBackend> OpenGpu(const config::GpuOptions& options,
+                                        std::function<void(const absl::Status&)> on_lost) {
+  KERND_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Driver> driver, gpu::OpenDevice(options.device));
+  SelectedBackend selected;
+  KERND_ASSIGN_OR_RETURN(selected.memory_limit, GpuMemoryLimit(options, *driver));
+  gpu::BackendOptions backend;
+  backend.executors = options.executors;
+  backend.memory_limit = selected.memory_limit;
+  backend.pinned_bytes = options.pinned_bytes;
+  backend.on_lost = std::move(on_lost);
+  KERND_ASSIGN_OR_RETURN(selected.backend, gpu::MakeBackend(std::move(driver), gpu::BuiltKernels(), backend));
+  return selected;
+}
+
+}  // namespace
+
+absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& options,
+                                              std::function<void(const absl::Status&)> on_lost) {
+  using config::BackendChoice;
+  const BackendChoice choice = options.compute.backend;
+  SelectedBackend selected;
+  if (choice != BackendChoice::kCpu) {
+    absl::StatusOr<SelectedBackend> gpu = OpenGpu(options.gpu, std::move(on_lost));
+    if (gpu.ok()) {
+      selected = *std::move(gpu);
+    } else if (choice == BackendChoice::kCuda) {
+      return gpu.status();
+    } else {
+      selected.kept_back = std::string(gpu.status().message());
+    }
+  }
+  const bool on_gpu = selected.backend != nullptr;
+  if (!on_gpu) {
+    selected.backend = cpu::MakeBackend(
+        {.threads = options.compute.cpu_threads, .memory_total = config::ReadMachineLimits().memory_bytes});
+    selected.memory_limit = options.limits.memory_bytes;
+  }
+  const std::vector<std::string> devices = gpu::ListDevices();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!on_gpu) {
+      selected.not_used.push_back(
+          absl::StrCat(devices[i], ": ", selected.kept_back.empty() ? "--backend cpu" : selected.kept_back));
+    } else if (static_cast<int>(i) != options.gpu.device) {
+      selected.not_used.push_back(absl::StrCat(devices[i], ": a daemon serves one GPU, see --gpu-device"));
+    }
+  }
+  if (!on_gpu && devices.empty()) {
+    selected.not_used.push_back(
+        absl::StrCat("no GPU: ", selected.kept_back.empty() ? "--backend cpu" : selected.kept_back));
+  }
+  return selected;
+}
+
+}  // namespace kernd
