@@ -1,55 +1,65 @@
 // kernd: wiring only. Reads the options, builds the layers from the inside out, serves until a signal, and takes them
 // down in reverse. Exit codes: 0 drained, or printed what was asked for; 1 calls had to be cancelled, or a failure;
-// 2 bad options; 3 an address cannot be bound; 4 no such backend here.
-#include <malloc.h>
+// 2 bad options, or too few open files allowed; 3 an address cannot be bound; 4 no such backend or GPU here;
+// 5 the GPU driver is missing or too old; 6 no kernels for the GPU; 7 the GPU was lost while serving.
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
 #include "server/config/build_info.h"
 #include "server/config/options.h"
+#include "server/config/process_setup.h"
+#include "server/config/variables.h"
 #include "server/core/engine.h"
-#include "server/cpu/backend.h"
-#include "server/gpu/probe.h"
+#include "server/daemon_facts.h"
 #include "server/rpc/handlers.h"
+#include "server/rpc/library_log.h"
 #include "server/rpc/server.h"
+#include "server/select_backend.h"
+#include "server/telemetry/call_history.h"
 #include "server/telemetry/http_server.h"
 #include "server/telemetry/log.h"
 #include "server/telemetry/metrics.h"
+#include "server/telemetry/status_json.h"
+#include "server/telemetry/throttle.h"
 #include "spdlog/spdlog.h"
 
 namespace kernd {
 namespace {
 
-constexpr int kExitFailure = 1, kExitOptions = 2, kExitListen = 3, kExitBackend = 4;
+constexpr int kExitFailure = 1, kExitOptions = 2, kExitListen = 3, kExitBackend = 4, kExitDriver = 5,
+              kExitNoKernels = 6, kExitDeviceLost = 7;
 
-// Buffers of tensors come and go with every call. By default glibc gives them back to the system each time, and the
-// page faults of the next call then cost several times the call itself: keep them. TrimPool gives them back on request.
-void SetUpHeap() {
-#ifdef __GLIBC__
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  mallopt(M_TOP_PAD, 16 << 20);
-#endif
+// Calls on a lost GPU end at once; this is for their answers.
+constexpr absl::Duration kDrainWhenLost = absl::Seconds(2);
+
+// A supervisor can tell what to do: nothing helps but another build or machine (4, 6), a newer driver (5), or a
+// restart.
+int BackendExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kFailedPrecondition: return kExitDriver;
+    case absl::StatusCode::kNotFound: return kExitBackend;
+    case absl::StatusCode::kUnimplemented: return kExitNoKernels;
+    default: return kExitFailure;
+  }
 }
 
 // Debian builds Abseil with its debug checks, so that every lock in gRPC walks a global graph to look for deadlocks.
@@ -57,21 +67,21 @@ void SetUpLocks() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
-// As many descriptors as the system lets this process have.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
+// What gRPC and protobuf report is seldom news, and some of it clients can cause: a few lines a minute.
+void LogLibraryLine(rpc::LibrarySeverity severity, const std::string& line) {
+  static telemetry::Throttle throttle(10, absl::Minutes(1));
+  if (severity == rpc::LibrarySeverity::kInfo) return spdlog::debug("{}", line);
+  const std::optional<std::int64_t> kept_back = throttle.Admit(absl::Now());
+  if (!kept_back) return;
+  if (*kept_back > 0) spdlog::warn("{} more lines of gRPC and protobuf were not written", *kept_back);
+  spdlog::warn("{}", line);
 }
 
-sigset_t StopSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  return set;
+// Open files without which the daemon is no use: what the libraries and each I/O thread open, the HTTP port's
+// connections, and some clients.
+std::int64_t NeededDescriptors(const config::ServerOptions& options) {
+  return 64 + 4 * options.compute.io_threads + static_cast<std::int64_t>(options.listen.grpc.size()) +
+         static_cast<std::int64_t>(options.listen.http ? telemetry::HttpServer::kMaxConnections : 0);
 }
 
 // Written whole or not at all, so that a reader never sees half of it.
@@ -89,6 +99,19 @@ absl::Status WritePortFile(const std::string& path, const std::string& text) {
     return status;
   }
   return absl::OkStatus();
+}
+
+// The engine's reservations, and what the backend holds beside them.
+std::vector<telemetry::PoolGauges> Pools(const core::Engine& engine) {
+  const core::Engine::Load load = engine.load();
+  std::vector<telemetry::PoolGauges> pools = {{.pool = "memory",
+                                               .used_bytes = load.memory_used,
+                                               .limit_bytes = load.memory_limit,
+                                               .peak_bytes = load.memory_peak}};
+  for (const core::PoolUse& use : engine.backend().Pools()) {
+    pools.push_back({.pool = use.pool, .used_bytes = use.used, .limit_bytes = use.limit, .peak_bytes = use.peak});
+  }
+  return pools;
 }
 
 // Several observers as one.
@@ -125,22 +148,29 @@ int Serve(const config::ServerOptions& options) {
   const config::BuildInfo& build = config::GetBuildInfo();
   telemetry::Log log({.level = options.logging.level, .json = options.logging.json});
   spdlog::info("{} starting", config::VersionLine());
-
-  const std::vector<std::string> gpus = gpu::Probe();
-  if (options.compute.backend == config::BackendChoice::kCuda) {
-    spdlog::error("--backend cuda: this version has no CUDA backend ({}); use --backend cpu",
-                  absl::StrJoin(gpus, "; "));
-    return kExitBackend;
-  }
-  if (options.compute.backend == config::BackendChoice::kAuto) {
-    spdlog::warn("--backend auto: serving on the CPU ({})", absl::StrJoin(gpus, "; "));
+  for (const std::string& line : config::UnknownVariables(environ)) spdlog::warn("{}", line);
+  const int cpus = config::ReadMachineLimits().cpus;
+  if (options.compute.cpu_threads > cpus) {
+    spdlog::warn("--cpu-threads is {}: this process may use {} CPUs, on which its threads will take turns",
+                 options.compute.cpu_threads, cpus);
   }
 
-  core::Engine engine({.memory_limit = options.limits.memory_bytes,
+  std::atomic<bool> device_lost = false;
+  absl::StatusOr<SelectedBackend> selected = SelectBackend(options, [&](const absl::Status& why) {
+    spdlog::error("the GPU is lost, and with it this process: {}", std::string(why.message()));
+    device_lost = true;
+    kill(getpid(), SIGTERM);
+  });
+  if (!selected.ok()) {
+    spdlog::error("--backend cuda: {}", std::string(selected.status().message()));
+    return BackendExitCode(selected.status());
+  }
+  if (!selected->kept_back.empty()) spdlog::warn("--backend auto: serving on the CPU ({})", selected->kept_back);
+
+  core::Engine engine({.memory_limit = selected->memory_limit,
                        .max_queued_calls = options.limits.max_queued_calls,
                        .max_reply_bytes = options.limits.max_message_bytes},
-                      cpu::MakeBackend({.threads = options.compute.cpu_threads,
-                                        .memory_total = config::ReadMachineLimits().memory_bytes}));
+                      std::move(selected->backend));
   rpc::MethodTable methods;
   rpc::AddComputeMethods(engine, methods);
   rpc::AddDeviceMethods(engine,
@@ -150,7 +180,7 @@ int Serve(const config::ServerOptions& options) {
                          .cuda_toolkit = build.cuda_toolkit,
                          .epoch = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32,
                          .max_message_bytes = options.limits.max_message_bytes,
-                         .not_used = gpus},
+                         .not_used = selected->not_used},
                         methods);
   methods.AddMissingMethods();
 
@@ -161,31 +191,41 @@ int Serve(const config::ServerOptions& options) {
   std::atomic<bool> draining = false;
   std::atomic<std::int64_t> ready_after_ns = 0;
   std::atomic<const rpc::Server*> serving = nullptr;
+  std::atomic<std::int64_t> prewarmed = 0, to_prewarm = 0;
+  const auto gauges = [&] {
+    const core::Engine::Load load = engine.load();
+    const rpc::Server* server = serving.load();
+    return telemetry::Gauges{.requests_in_flight = server == nullptr ? 0 : server->in_flight(),
+                             .queue_depth = load.queued,
+                             .body_budget_used_bytes = gate.bodies().used(),
+                             .body_budget_limit_bytes = gate.bodies().limit(),
+                             .pools = Pools(engine),
+                             .log_lines_dropped = log.lines_dropped(),
+                             .ready = engine.ready() && !draining,
+                             .time_to_ready = absl::Nanoseconds(ready_after_ns.load())};
+  };
+  const auto state = [&] {
+    telemetry::DaemonState now = {.name = "ready", .gauges = gauges()};
+    if (device_lost) {
+      now.name = "lost";
+      now.why = "the GPU is lost, and with it this process";
+    } else if (draining) {
+      now.name = "draining";
+      now.why = "told to end; ends when its calls have";
+    } else if (!engine.ready()) {
+      now.name = "starting";
+      now.why =
+          to_prewarm == 0 ? "warming up" : absl::StrCat("warming up, ", prewarmed.load(), " of ", to_prewarm.load());
+    }
+    return now;
+  };
+  const telemetry::DaemonFacts facts = FactsOf(build, engine.backend(), selected->not_used);
   std::vector<std::string> kernels;
-  for (const VariantInfo& variant : engine.backend().Variants()) kernels.push_back(variant.name);
-  telemetry::Metrics metrics(methods.Names(), kernels,
-                             {.version = build.version,
-                              .revision = build.revision,
-                              .backend = std::string(engine.backend().name()),
-                              .compiler = build.compiler},
-                             [&] {
-                               const core::Engine::Load load = engine.load();
-                               const rpc::Server* server = serving.load();
-                               return telemetry::Gauges{
-                                   .requests_in_flight = server == nullptr ? 0 : server->in_flight(),
-                                   .queue_depth = load.queued,
-                                   .body_budget_used_bytes = gate.bodies().used(),
-                                   .body_budget_limit_bytes = gate.bodies().limit(),
-                                   .pools = {{.pool = "memory",
-                                              .used_bytes = load.memory_used,
-                                              .limit_bytes = load.memory_limit,
-                                              .peak_bytes = load.memory_peak}},
-                                   .log_lines_dropped = log.lines_dropped(),
-                                   .ready = engine.ready() && !draining,
-                                   .time_to_ready = absl::Nanoseconds(ready_after_ns.load())};
-                             });
+  for (const telemetry::KernelStatus& kernel : facts.kernels) kernels.push_back(kernel.name);
+  telemetry::Metrics metrics(methods.Names(), kernels, facts.build, gauges);
+  telemetry::CallHistory history(methods.Names());
   telemetry::CallLog call_log(log);
-  std::vector<core::CallObserver*> observer_list = {&metrics};
+  std::vector<core::CallObserver*> observer_list = {&metrics, &history};
   if (options.logging.calls) observer_list.push_back(&call_log);
   Observers observers(observer_list);
 
@@ -205,7 +245,9 @@ int Serve(const config::ServerOptions& options) {
     };
     absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> started_http = telemetry::HttpServer::Start(
         options.listen.http->host, options.listen.http->port,
-        {.title = config::VersionLine(), .metrics = [&metrics] { return metrics.Text(); }, .ready = std::move(ready)});
+        {.metrics = [&] { return metrics.Text(); },
+         .ready = std::move(ready),
+         .status = [&] { return telemetry::StatusJson(facts, state(), metrics, history.Read()); }});
     if (!started_http.ok()) {
       spdlog::error("{}", std::string(started_http.status().message()));
       return kExitListen;
@@ -223,18 +265,21 @@ int Serve(const config::ServerOptions& options) {
     }
   }
 
-  const absl::Status warm = engine.Start(
-      [](int done, int total, std::string_view what) { spdlog::debug("prewarm {}/{} {}", done, total, what); });
+  const absl::Status warm = engine.Start([&](int done, int total, std::string_view what) {
+    prewarmed = done;
+    to_prewarm = total;
+    spdlog::debug("prewarm {}/{} {}", done, total, what);
+  });
   if (!warm.ok()) {
     spdlog::error("prewarm failed: {}", std::string(warm.message()));
-    return kExitFailure;
+    return device_lost ? kExitDeviceLost : kExitFailure;
   }
   ready_after_ns = absl::ToInt64Nanoseconds(absl::Now() - started);
   (*server)->health().SetServing(true);
   spdlog::info("ready after {:.3f} s: backend {}, {} threads, {} kernels", absl::ToDoubleSeconds(absl::Now() - started),
                engine.backend().name(), options.compute.cpu_threads, kernels.size());
 
-  const sigset_t stop_signals = StopSignals();
+  const sigset_t stop_signals = config::StopSignals();
   int signal_number = 0;
   sigwait(&stop_signals, &signal_number);
   // From now on a second signal ends the process at once.
@@ -243,6 +288,10 @@ int Serve(const config::ServerOptions& options) {
 
   draining = true;
   (*server)->health().SetServing(false);
+  if (device_lost) {
+    (*server)->Drain(kDrainWhenLost);
+    return kExitDeviceLost;
+  }
   spdlog::info("signal {}: not ready; taking calls for another {}", signal_number,
                absl::FormatDuration(options.lifecycle.drain_delay));
   absl::SleepFor(options.lifecycle.drain_delay);
@@ -257,13 +306,10 @@ int Serve(const config::ServerOptions& options) {
 }
 
 int Main(int argc, char** argv) {
-  SetUpHeap();
+  config::HoldStopSignals();
+  config::LetTeamsSleep(argv);
+  config::SetUpHeap();
   SetUpLocks();
-  RaiseDescriptorLimit();
-  signal(SIGPIPE, SIG_IGN);
-  // Before any thread exists, so that every thread leaves them to sigwait.
-  const sigset_t stop_signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
 
   const absl::StatusOr<config::Invocation> invocation = config::ParseOptions(argc, argv, config::VersionLine());
   if (!invocation.ok()) {
@@ -271,9 +317,16 @@ int Main(int argc, char** argv) {
     return kExitOptions;
   }
   if (invocation->print) {
+    for (const std::string& line : config::UnknownVariables(environ)) std::fprintf(stderr, "kernd: %s\n", line.c_str());
     std::fputs(invocation->print->c_str(), stdout);
     return 0;
   }
+  const absl::Status descriptors = config::RaiseDescriptorLimit(NeededDescriptors(invocation->options));
+  if (!descriptors.ok()) {
+    std::fprintf(stderr, "kernd: %s\n", std::string(descriptors.message()).c_str());
+    return kExitOptions;
+  }
+  rpc::RouteLibraryLogs(LogLibraryLine);
   return Serve(invocation->options);
 }
 

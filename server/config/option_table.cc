@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -125,6 +126,7 @@ Option Text(Names names, Field field) {
           names.help,
           false,
           [=](const Values& values, const MachineLimits&, ServerOptions& options) {
+            if (!FitsIntoQuotes(values[0])) return absl::InvalidArgumentError(kQuotesRule);
             field(options) = values[0];
             return absl::OkStatus();
           },
@@ -172,6 +174,29 @@ Option HttpListen() {
           }};
 }
 
+Option GpuMemoryOption() {
+  return {"GPU",
+          "gpu-memory",
+          "BYTES|PERCENT",
+          "Device memory for tensors; a percentage is of what is free at the start, less 1GiB for libraries.",
+          false,
+          [](const Values& values, const MachineLimits&, ServerOptions& options) -> absl::Status {
+            constexpr std::int64_t kWhole = 100;
+            if (!absl::EndsWith(values[0], "%")) {
+              options.gpu.memory.percent = 0;
+              return Store(ParseBytes(values[0]), options.gpu.memory.bytes);
+            }
+            std::int64_t percent = 0;
+            if (absl::Status status = Store(ParseBytes(values[0], kWhole), percent); !status.ok()) return status;
+            options.gpu.memory = {.bytes = 0, .percent = static_cast<int>(percent)};
+            return absl::OkStatus();
+          },
+          [](const ServerOptions& options) {
+            const GpuMemory& memory = options.gpu.memory;
+            return Quoted(memory.percent > 0 ? absl::StrCat(memory.percent, "%") : BytesText(memory.bytes));
+          }};
+}
+
 std::vector<Option> MakeTable() {
   const Choices<BackendChoice> backends = {
       {"auto", BackendChoice::kAuto}, {"cuda", BackendChoice::kCuda}, {"cpu", BackendChoice::kCpu}};
@@ -190,10 +215,18 @@ std::vector<Option> MakeTable() {
       Number({"Compute", "io-threads", "N", "Threads that serve gRPC. 0: half of those CPUs, 1 to 8."},
              KERND_FIELD(compute.io_threads), Zero::kIsTheDefault),
 
-      Bytes(
-          {"Limits", "memory-limit", "BYTES|PERCENT",
-           "Memory for tensors; a percentage is of the RAM that this process may use. Unless set: 50%, in whole MiB."},
-          KERND_FIELD(limits.memory_bytes), Percent::kOfMemory),
+      Number({"GPU", "gpu-device", "N", "Which GPU serves, as the driver counts them. One daemon serves one GPU."},
+             KERND_FIELD(gpu.device)),
+      GpuMemoryOption(),
+      Number({"GPU", "gpu-executors", "N", "Calls that run on the GPU at once, each on a stream of its own."},
+             KERND_FIELD(gpu.executors)),
+      Bytes({"GPU", "pinned-memory", "BYTES", "Page-locked host memory for results, taken at the start."},
+            KERND_FIELD(gpu.pinned_bytes)),
+
+      Bytes({"Limits", "memory-limit", "BYTES|PERCENT",
+             "Memory for tensors on the CPU; a percentage is of the RAM that this process may use. Unless set: 50%, in "
+             "whole MiB."},
+            KERND_FIELD(limits.memory_bytes), Percent::kOfMemory),
       Bytes({"Limits", "body-budget", "BYTES|PERCENT",
              "Request bodies in flight, all connections together. Unless set: 25%, in whole MiB, at least 64MiB."},
             KERND_FIELD(limits.body_budget_bytes), Percent::kOfMemory),
@@ -227,8 +260,9 @@ std::vector<Option> MakeTable() {
             "After which a connection is asked to close, so that clients spread over new replicas."},
            KERND_FIELD(lifecycle.max_connection_age), Off::kAllowed),
 
-      Text({"Logging", "log-level", "debug|info|warning|error", "Lines below this level are not written."},
-           KERND_FIELD(logging.level)),
+      Choice({"Logging", "log-level", "debug|info|warning|error", "Lines below this level are not written."},
+             KERND_FIELD(logging.level),
+             Choices<std::string>{{"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"error", "error"}}),
       Choice({"Logging", "log-format", "text|json", "One line an event, on standard error."}, KERND_FIELD(logging.json),
              Choices<bool>{{"text", false}, {"json", true}}),
       Boolean({"Logging", "log-calls", "true|false", "A line for each call."}, KERND_FIELD(logging.calls)),

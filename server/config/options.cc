@@ -1,11 +1,16 @@
 #include "server/config/options.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +28,7 @@ constexpr char kDescription[] =
     "--config (log-level = \"debug\"). A flag beats a variable, a variable beats the file.";
 
 constexpr char kFlag[] = "flag";
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 // The text of one option and where it was found.
 struct Given {
@@ -99,18 +105,40 @@ void AddEnvironment(const Environment& environment, GivenByName& given) {
   for (const Option& option : OptionTable()) {
     const std::string variable = VariableOf(option);
     const auto value = environment(variable);
-    // An empty variable is one that a template left out. Unknown KERND_ variables are no error: Kubernetes sets
-    // KERND_SERVICE_HOST, KERND_PORT and others for a Service named kernd.
+    // An empty variable is one that a template left out. Unknown ones: variables.h.
     if (value && !value->empty()) given.try_emplace(option.name, Given{SplitList(option, {*value}), variable});
   }
 }
 
-absl::Status AddFile(const std::string& path, GivenByName& given) {
-  std::ifstream in(path);
-  std::error_code error;
-  if (!in || std::filesystem::is_directory(path, error)) {
-    return absl::NotFoundError(absl::StrCat("--config is ", path, ": must be a file that can be read"));
+// The text of a configuration file: a regular file of at most kMaxFileBytes. Devices and pipes may never end, and a
+// pipe without a writer would not even open.
+absl::StatusOr<std::string> ReadConfig(const std::string& path) {
+  const auto refused = [&](const char* rule) { return absl::StrCat("--config is ", path, ": must be ", rule); };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    return absl::NotFoundError(absl::StrCat(refused("a file that can be read"), " (", std::strerror(errno), ")"));
+  struct stat status {};
+  std::string text;
+  ssize_t got = 0;
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+    // By reading, since files of /proc do not tell their size.
+    char buffer[4096];
+    while (text.size() <= kMaxFileBytes && (got = read(fd, buffer, sizeof(buffer))) > 0) {
+      text.append(buffer, static_cast<std::size_t>(got));
+    }
+  } else {
+    got = -1;
   }
+  close(fd);
+  if (got < 0) return absl::NotFoundError(refused("a regular file that can be read"));
+  if (text.size() > kMaxFileBytes) return absl::InvalidArgumentError(refused("a file of at most 1MiB"));
+  return text;
+}
+
+absl::Status AddFile(const std::string& path, GivenByName& given) {
+  absl::StatusOr<std::string> text = ReadConfig(path);
+  if (!text.ok()) return text.status();
+  std::istringstream in(*std::move(text));
   std::map<std::string, const Option*> known;
   for (const Option& option : OptionTable()) known[option.name] = &option;
   std::map<std::string, Given> in_file;
@@ -128,19 +156,24 @@ absl::Status AddFile(const std::string& path, GivenByName& given) {
   return absl::OkStatus();
 }
 
+// "--io-threads (from KERND_IO_THREADS) is 0: must be from 1 to 256". What comes from a flag is named by the flag.
+absl::Status Refused(const std::string& option, const GivenByName& given, const std::string& value,
+                     absl::string_view rule) {
+  const auto found = given.find(option);
+  const bool by_flag = found == given.end() || found->second.source == kFlag;
+  const std::string origin = by_flag ? "" : absl::StrCat(" (from ", found->second.source, ")");
+  return absl::InvalidArgumentError(absl::StrCat("--", option, origin, " is ", value, ": ", rule));
+}
+
 absl::Status Apply(const GivenByName& given, const MachineLimits& machine, ServerOptions& options) {
   for (const Option& option : OptionTable()) {
     const auto found = given.find(option.name);
     if (found == given.end()) continue;
-    const auto& [values, source] = found->second;
+    const std::vector<std::string>& values = found->second.values;
     const absl::Status status = values.size() == 1 || option.repeatable
                                     ? option.set(values, machine, options)
                                     : absl::InvalidArgumentError("must be given once");
-    if (!status.ok()) {
-      const std::string origin = source == kFlag ? "" : absl::StrCat(" (from ", source, ")");
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", option.name, origin, " is ", absl::StrJoin(values, ","), ": ", status.message()));
-    }
+    if (!status.ok()) return Refused(option.name, given, absl::StrJoin(values, ","), status.message());
   }
   return absl::OkStatus();
 }
@@ -187,7 +220,9 @@ absl::StatusOr<Invocation> ParseOptions(int argc, const char* const* argv, const
     if (absl::Status status = AddFile(file, given); !status.ok()) return status;
   }
   if (absl::Status status = Apply(given, machine, invocation.options); !status.ok()) return status;
-  if (absl::Status status = Validate(invocation.options); !status.ok()) return status;
+  if (const std::optional<BrokenRule> broken = FindBrokenRule(invocation.options)) {
+    return Refused(broken->option, given, broken->value, broken->rule);
+  }
   if (line->check_config) invocation.print = Effective(invocation.options, given, version, machine);
   return invocation;
 }

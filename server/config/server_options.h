@@ -16,6 +16,11 @@ namespace kernd::config {
 // gRPC carries a message's length in a 32-bit int, and the frame around the largest message needs room as well.
 inline constexpr std::int64_t kMaxMessageBytes = (std::int64_t{1} << 31) - 65536;
 
+// More threads than the largest machines have CPUs can only be a slip of the pen, and would be one stack and one piece
+// of every workspace each. How many are worth having depends on the machine, and a configuration is to be checked on
+// any: the start warns where they outnumber the CPUs.
+inline constexpr int kMaxCpuThreads = 1024;
+
 struct ListenOptions {
   std::vector<Address> grpc = {{.host = "127.0.0.1", .port = 50051}};
   std::optional<Address> http = Address{.host = "127.0.0.1", .port = 9464};  // none: no HTTP server
@@ -53,6 +58,21 @@ struct ComputeOptions {
   int io_threads = 0;   // never 0 after DefaultOptions
 };
 
+// Of the GPU's memory: so many bytes, or a part of what is free at the start.
+struct GpuMemory {
+  std::int64_t bytes = 0;
+  int percent = 90;  // 0: `bytes` says it
+
+  bool operator==(const GpuMemory&) const = default;
+};
+
+struct GpuOptions {
+  int device = 0;  // ordinal, as the driver counts
+  GpuMemory memory;
+  int executors = 4;                                    // calls that run at once
+  std::int64_t pinned_bytes = std::int64_t{512} << 20;  // page-locked memory for results
+};
+
 struct LoggingOptions {
   std::string level = "info";  // debug, info, warning or error
   bool json = false;
@@ -64,13 +84,23 @@ struct ServerOptions {
   LimitOptions limits;
   LifecycleOptions lifecycle;
   ComputeOptions compute;
+  GpuOptions gpu;
   LoggingOptions logging;
 };
 
 // The defaults on a machine that allows `machine`: what a start without flags, variables or file runs with.
 ServerOptions DefaultOptions(const MachineLimits& machine);
 
-// INVALID_ARGUMENT "--flag is VALUE: RULE" for the first rule that is broken.
+struct BrokenRule {
+  std::string option;  // "io-threads"
+  std::string value;
+  std::string rule;
+};
+
+// The first rule that is broken, if any.
+std::optional<BrokenRule> FindBrokenRule(const ServerOptions& options);
+
+// INVALID_ARGUMENT "--io-threads is VALUE: RULE" for it.
 absl::Status Validate(const ServerOptions& options);
 
 }  // namespace kernd::config

@@ -1,5 +1,6 @@
 #include "server/config/units.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -76,6 +77,7 @@ std::string DurationText(absl::Duration duration) {
 
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
   Address address;
+  if (!FitsIntoQuotes(text)) return Rule(kQuotesRule);
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {
     if (!absl::StartsWith(rest, "/") || rest.size() > kMaxUnixPath) {
@@ -102,6 +104,12 @@ std::string AddressText(const Address& address) {
   if (!address.unix_path.empty()) return absl::StrCat("unix:", address.unix_path);
   const bool v6 = address.host.find(':') != std::string::npos;
   return absl::StrCat(v6 ? "[" : "", address.host, v6 ? "]:" : ":", address.port);
+}
+
+bool FitsIntoQuotes(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x20 || c == 0x7f || c == '"' || c == '\'' || c == '`' || c == '\\' || c == '#';
+  });
 }
 
 }  // namespace kernd::config

@@ -35,4 +35,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text);
 // As gRPC and ParseAddress read it.
 std::string AddressText(const Address& address);
 
+// Whether a file of options can hold `text`, which is in quotes there: the format has no way to write others.
+bool FitsIntoQuotes(const std::string& text);
+inline constexpr char kQuotesRule[] = "must have no quotes, backslashes, # and control characters";
+
 }  // namespace kernd::config

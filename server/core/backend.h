@@ -26,6 +26,18 @@ struct DeviceDescription {
   int processors = 0;              // SMs, or threads that kernels may use
   std::int64_t memory_total = 0;   // bytes
   std::vector<std::string> hardware_has, build_has, kernels_use;
+  // GPU only.
+  std::string pci, driver, runtime;
+  std::int64_t shared_memory_per_block = 0, l2 = 0;  // bytes
+};
+
+// Memory that a backend keeps for calls, beside the engine's reservations.
+struct PoolUse {
+  std::string pool;           // "device", "pinned"
+  std::int64_t used = 0;      // bytes in use
+  std::int64_t peak = 0;      // most that ever was
+  std::int64_t reserved = 0;  // bytes held, used or not
+  std::int64_t limit = 0;
 };
 
 struct DtypeSupport {
@@ -66,6 +78,8 @@ class Backend {
 
   // Gives memory that is cached but unused back to the system. Bytes freed.
   virtual std::int64_t Trim() = 0;
+
+  virtual std::vector<PoolUse> Pools() const { return {}; }
 };
 
 }  // namespace kernd::core

@@ -1,11 +1,13 @@
 #include "server/core/engine.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
+#include "server/core/fit.h"
 
 namespace kernd::core {
 namespace {
@@ -15,11 +17,38 @@ constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
 
 constexpr int kLeaseWaits = 5000;  // of a millisecond each
 
-std::map<std::string, std::string> MemoryMetadata(const MemoryUse& use, std::int64_t limit, std::int64_t used) {
-  return {{"needed_bytes", absl::StrCat(use.peak())},     {"input_bytes", absl::StrCat(use.inputs)},
-          {"output_bytes", absl::StrCat(use.outputs)},    {"workspace_bytes", absl::StrCat(use.workspace)},
-          {"limit_bytes", absl::StrCat(limit)},           {"reserved_bytes", absl::StrCat(used)},
-          {"available_bytes", absl::StrCat(limit - used)}};
+// What a call needs, and the limit.
+std::map<std::string, std::string> MemoryMetadata(const MemoryUse& use, std::int64_t limit) {
+  return {{"needed_bytes", absl::StrCat(use.peak())},
+          {"input_bytes", absl::StrCat(use.inputs)},
+          {"output_bytes", absl::StrCat(use.outputs)},
+          {"workspace_bytes", absl::StrCat(use.workspace)},
+          {"limit_bytes", absl::StrCat(limit)}};
+}
+
+std::int64_t SequencesOf(const Step& step) {
+  const auto* const attention = std::get_if<AttentionStep>(&step);
+  if (attention == nullptr) return 0;
+  const AttentionProblem& p = attention->problem;
+  if (p.layout == AttentionLayout::kPacked) return static_cast<std::int64_t>(p.q_offsets.size()) - 1;
+  return p.q.shape.empty() ? 0 : p.q.shape[0];
+}
+
+// A plan holds some bytes for each sequence, however small it is: kMaxSequences bounds the sum over the steps. A step
+// that breaks the rule alone, or makes no sense, is left for the backend to name.
+absl::Status CheckSequences(const Program& program) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const std::int64_t sequences = SequencesOf(program.steps[i]);
+    if (sequences <= 0 || sequences > kMaxSequences) continue;
+    sum += sequences;
+    if (sum > kMaxSequences) {
+      return InvalidField(absl::StrCat("steps[", i, "].attention"),
+                          absl::StrCat(sequences, " sequences, with those of the steps before ", sum),
+                          absl::StrCat("at most ", kMaxSequences, " sequences in all steps of a call"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Adds up what the steps hold; false on overflow.
@@ -63,33 +92,65 @@ absl::Status Engine::Start(const Backend::Progress& progress) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> Engine::MakePlan(const Program& program) const {
+absl::StatusOr<Plan> Engine::PlanSteps(const Program& program, bool& countable) const {
   Plan plan;
+  plan.device = std::string(backend_->device_id());
   plan.steps.reserve(program.steps.size());
-  bool countable = true;
+  countable = true;
   for (const Step& step : program.steps) {
     KERND_ASSIGN_OR_RETURN(StepPlan step_plan, backend_->PlanStep(step));
     countable = countable && Accumulate(plan.memory, step_plan.memory);
     plan.steps.push_back(std::move(step_plan));
   }
-  plan.device = std::string(backend_->device_id());
-  if (!countable || !PeakFits(plan.memory, options_.memory_limit)) {
-    const std::string needed = countable && PeakFits(plan.memory, std::numeric_limits<std::int64_t>::max())
-                                   ? absl::StrCat(plan.memory.peak(), " bytes")
-                                   : std::string("more than 2^63 bytes");
-    return WithDetail(
-        absl::ResourceExhaustedError(absl::StrCat("the call needs ", needed, " and can never fit: the memory limit is ",
-                                                  options_.memory_limit, " bytes")),
-        {.reason = std::string(reason::kTooLarge),
-         .metadata = {{"needed_bytes", needed}, {"limit_bytes", absl::StrCat(options_.memory_limit)}}});
+  countable = countable && PeakFits(plan.memory, std::numeric_limits<std::int64_t>::max());
+  return plan;
+}
+
+double Engine::Fullness(const Program& program) const {
+  bool countable = false;
+  const absl::StatusOr<Plan> plan = PlanSteps(program, countable);
+  if (!plan.ok() || !countable) return std::numeric_limits<double>::infinity();
+  const auto part = [](std::int64_t bytes, std::int64_t limit) {
+    return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(limit, 1));
+  };
+  return std::max(part(plan->memory.peak(), options_.memory_limit),
+                  part(plan->memory.outputs, options_.max_reply_bytes));
+}
+
+absl::Status Engine::TooLarge(const Program& program, std::string message,
+                              std::map<std::string, std::string> metadata) const {
+  const Fit fit = FindFit(program, [this](const Program& smaller) { return Fullness(smaller); });
+  if (fit.size > 0) {
+    absl::StrAppend(&message, "; ", fit.text);
+    metadata["largest_" + fit.dimension] = absl::StrCat(fit.size);
+  }
+  return WithDetail(absl::ResourceExhaustedError(message),
+                    {.reason = std::string(reason::kTooLarge), .metadata = std::move(metadata)});
+}
+
+absl::StatusOr<Plan> Engine::MakePlan(const Program& program) const {
+  KERND_RETURN_IF_ERROR(CheckSequences(program));
+  bool countable = false;
+  KERND_ASSIGN_OR_RETURN(Plan plan, PlanSteps(program, countable));
+  const std::string limit = absl::StrCat(options_.memory_limit);
+  if (!countable) {
+    return TooLarge(
+        program,
+        absl::StrCat("the call needs more than 2^63 bytes and can never fit: the memory limit is ", limit, " bytes"),
+        {{"limit_bytes", limit}});
+  }
+  if (plan.memory.peak() > options_.memory_limit) {
+    return TooLarge(program,
+                    absl::StrCat("the call needs ", plan.memory.peak(),
+                                 " bytes and can never fit: the memory limit is ", limit, " bytes"),
+                    MemoryMetadata(plan.memory, options_.memory_limit));
   }
   if (plan.memory.outputs > options_.max_reply_bytes) {
-    return WithDetail(
-        absl::ResourceExhaustedError(absl::StrCat("the results are ", plan.memory.outputs,
-                                                  " bytes and a reply holds at most ", options_.max_reply_bytes)),
-        {.reason = std::string(reason::kTooLarge),
-         .metadata = {{"output_bytes", absl::StrCat(plan.memory.outputs)},
-                      {"limit_bytes", absl::StrCat(options_.max_reply_bytes)}}});
+    return TooLarge(
+        program,
+        absl::StrCat("the results are ", plan.memory.outputs, " bytes and a reply holds at most ",
+                     options_.max_reply_bytes),
+        {{"output_bytes", absl::StrCat(plan.memory.outputs)}, {"limit_bytes", absl::StrCat(options_.max_reply_bytes)}});
   }
   return plan;
 }
@@ -103,13 +164,14 @@ absl::Status Engine::Admit(Call& call) {
          .metadata = {{"limit_calls", absl::StrCat(places_.limit())}}});
   }
   if (!memory_.Reserve(call.plan.memory.peak(), call.memory_)) {
-    const std::int64_t used = memory_.used();
-    return WithDetail(absl::ResourceExhaustedError(absl::StrCat("the call needs ", call.plan.memory.peak(), " bytes; ",
-                                                                memory_.limit() - used, " of ", memory_.limit(),
-                                                                " are free now; try again")),
-                      {.reason = std::string(reason::kMemoryFull),
-                       .retry_after = kRetryAfter,
-                       .metadata = MemoryMetadata(call.plan.memory, memory_.limit(), used)});
+    const std::int64_t limit = memory_.limit(), used = memory_.used();
+    std::map<std::string, std::string> metadata = MemoryMetadata(call.plan.memory, limit);
+    metadata["reserved_bytes"] = absl::StrCat(used);
+    metadata["available_bytes"] = absl::StrCat(limit - used);
+    return WithDetail(
+        absl::ResourceExhaustedError(absl::StrCat("the call needs ", call.plan.memory.peak(), " bytes; ", limit - used,
+                                                  " of ", limit, " are free now; try again")),
+        {.reason = std::string(reason::kMemoryFull), .retry_after = kRetryAfter, .metadata = std::move(metadata)});
   }
   return absl::OkStatus();
 }

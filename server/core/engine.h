@@ -9,7 +9,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -43,7 +45,9 @@ class Engine {
 
   // The plan of a program: variants, result shapes, exact bytes. Runs nothing. Thread-safe.
   //   INVALID_ARGUMENT, UNIMPLEMENTED  a rule of the operation, with field, value and rule
-  //   RESOURCE_EXHAUSTED (TOO_LARGE)   could never fit: needed and limit in the metadata
+  //   RESOURCE_EXHAUSTED (TOO_LARGE)   could never fit: needed and limit in the metadata and, for a program of one
+  //   step,
+  //                                    largest_batch, largest_length or largest_rows that would (server/core/fit.h)
   absl::StatusOr<Plan> MakePlan(const Program& program) const;
 
   // Takes a call through all stages. `call->Finish` runs exactly once, perhaps before Submit returns. Besides
@@ -64,6 +68,11 @@ class Engine {
   const Options& options() const { return options_; }
 
  private:
+  // `countable`: whether the bytes of the plan are less than 2^63.
+  absl::StatusOr<Plan> PlanSteps(const Program& program, bool& countable) const;
+  // The larger of memory and results over their limits.
+  double Fullness(const Program& program) const;
+  absl::Status TooLarge(const Program& program, std::string message, std::map<std::string, std::string> metadata) const;
   absl::Status Admit(Call& call);
   void Work(int executor);
 

@@ -1,6 +1,7 @@
 #include "server/rpc/acceptor.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -97,6 +99,23 @@ std::string BoundAddress(int fd) {
   return storage.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+// Where a socket is bound, as far as the connections of a listener share it: "unix:/path", or family and port. Empty
+// for what is no socket of these kinds.
+std::string LocalPlace(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
+  switch (storage.ss_family) {
+    case AF_UNIX: {
+      const auto& address = reinterpret_cast<const sockaddr_un&>(storage);
+      return absl::StrCat("unix:", std::string(address.sun_path, strnlen(address.sun_path, sizeof(address.sun_path))));
+    }
+    case AF_INET: return absl::StrCat("4:", ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port));
+    case AF_INET6: return absl::StrCat("6:", ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port));
+    default: return {};
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::vector<std::string>& addresses) {
@@ -115,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::vector<std::
       acceptor->bound_.push_back(BoundAddress(fd));
     }
   }
+  for (const int listener : acceptor->listeners_) acceptor->places_.insert(LocalPlace(listener));
   acceptor->wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (acceptor->wake_fd_ < 0) return SystemError("cannot open an eventfd");
   return acceptor;
@@ -140,6 +160,22 @@ void Acceptor::Stop() {
   // Closed, and not left to fill their backlogs: a client that connects now is refused and goes elsewhere.
   for (const int fd : listeners_) close(fd);
   listeners_.clear();
+}
+
+// gRPC owns the descriptors and tells nobody. They are found among all that are open; each is duplicated before it is
+// asked, so that it cannot be closed, and its number taken by another, in between.
+int Acceptor::Disconnect() {
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return 0;
+  const absl::Cleanup close_folder = [folder] { closedir(folder); };
+  int open = 0;
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = fcntl(std::atoi(entry->d_name), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) continue;
+    if (places_.contains(LocalPlace(fd)) && shutdown(fd, SHUT_RD) == 0) ++open;
+    close(fd);
+  }
+  return open;
 }
 
 void Acceptor::Loop() {

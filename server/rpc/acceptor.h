@@ -6,6 +6,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,9 @@ class Acceptor {
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink);
   // No connection is taken from now on. Idempotent.
   void Stop();
+  // After Stop: takes no more bytes from the connections that were handed to gRPC, which then closes each when what it
+  // has read is dealt with. How many were open: 0 when all are closed.
+  int Disconnect();
 
  private:
   Acceptor() = default;
@@ -37,6 +41,7 @@ class Acceptor {
 
   std::vector<int> listeners_;
   std::vector<std::string> bound_, socket_files_;
+  std::set<std::string> places_;  // of the listeners, which their connections share
   int wake_fd_ = -1;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink_;
   std::thread thread_;

@@ -41,6 +41,11 @@ v1::GetCapabilitiesReply Capabilities(const core::Engine& engine, const ServerFa
     out.mutable_hardware_has()->Assign(device.hardware_has.begin(), device.hardware_has.end());
     out.mutable_build_has()->Assign(device.build_has.begin(), device.build_has.end());
     out.mutable_kernels_use()->Assign(device.kernels_use.begin(), device.kernels_use.end());
+    out.set_pci_bus_id(device.pci);
+    out.set_shared_memory_per_block_bytes(device.shared_memory_per_block);
+    out.set_l2_bytes(device.l2);
+    out.set_driver(device.driver);
+    out.set_runtime(device.runtime);
   }
   for (const core::DtypeSupport& support : engine.backend().Support()) {
     v1::OperationSupport& out = *reply.add_operations();

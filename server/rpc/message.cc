@@ -120,6 +120,8 @@ absl::Status Parse(grpc::ByteBuffer& buffer, google::protobuf::Message& message)
     return checked;
   }
   grpc::ProtoBufferReader reader(&buffer);
+  // Not ParseFromBoundedZeroCopyStream: after a message that ends early it backs up beyond the last slice, and gRPC's
+  // reader aborts.
   const bool parsed = reader.status().ok() && message.ParseFromZeroCopyStream(&reader);
   buffer.Clear();
   if (!parsed) {

@@ -193,8 +193,15 @@ bool Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (in_flight() != 0 && absl::Now() < deadline) absl::SleepFor(kDrainPoll);
   const bool clean = in_flight() == 0;
-  // GOAWAY; clients that listen close their connections at once. What is left after the grace is cancelled.
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + (clean ? kCloseGrace : absl::ZeroDuration())));
+  if (clean) {
+    // Connections end before the server does. A call that comes while gRPC shuts down is reset, which its client sees
+    // as CANCELLED and does not repeat; one whose connection ends is UNAVAILABLE, and goes elsewhere.
+    const absl::Time grace = absl::Now() + kCloseGrace;
+    while (health_.active() != 0 && absl::Now() < grace) absl::SleepFor(kDrainPoll);
+    while (acceptor_->Disconnect() != 0 && absl::Now() < grace) absl::SleepFor(kDrainPoll);
+  }
+  // What is left is cancelled.
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
   AwaitQuiet();
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();

@@ -2,48 +2,80 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace kernd::telemetry {
+namespace {
 
-bool HttpConnection::Wait(short events) const {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd entry = {fd_, events, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(left));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
+constexpr std::size_t kReadBytes = 4096;
+constexpr std::chrono::seconds kLingerTime(1);
+constexpr std::size_t kLingerBytes = 1 << 20;
+
+bool MustWait(ssize_t result) {
+  return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+}  // namespace
+
+HttpConnection::~HttpConnection() {
+  close(fd_);
+}
+
+short HttpConnection::events() const {
+  return phase_ == Phase::kWriting ? POLLOUT : POLLIN;
+}
+
+bool HttpConnection::Advance(const Answer& answer) {
+  if (phase_ == Phase::kReading && !Read(answer)) return false;
+  if (phase_ == Phase::kWriting) return Write();
+  return phase_ == Phase::kLingering ? Linger() : true;
+}
+
+bool HttpConnection::Read(const Answer& answer) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t got = recv(fd_, buffer.data(), std::min(kReadBytes, kMaxRequestHeadBytes - request_.size()), 0);
+  if (MustWait(got)) return true;
+  if (got <= 0) return false;
+  request_.append(buffer.data(), static_cast<std::size_t>(got));
+  const RequestHead head = ParseRequestHead(request_);
+  if (head.state == RequestHead::State::kWhole) {
+    response_ = answer(head);
+  } else if (head.state == RequestHead::State::kMalformed) {
+    response_ = Render({.status = 400, .body = "this port speaks HTTP/1.1\n"});
+  } else if (request_.size() == kMaxRequestHeadBytes) {
+    response_ = Render({.status = 431, .body = "a request may have 16 KiB\n"});
+  } else {
+    return true;
   }
+  phase_ = Phase::kWriting;
+  return true;
 }
 
-bool HttpConnection::is_readable() const {
-  return begin_ < end_ || Wait(POLLIN);
-}
-
-bool HttpConnection::is_writable() const {
-  return Wait(POLLOUT);
-}
-
-ssize_t HttpConnection::read(char* data, std::size_t size) {
-  if (begin_ == end_) {
-    if (bytes_left_ == 0 || !Wait(POLLIN)) return -1;
-    const ssize_t got = recv(fd_, buffer_.data(), std::min(buffer_.size(), bytes_left_), MSG_DONTWAIT);
-    if (got <= 0) return got;
-    bytes_left_ -= static_cast<std::size_t>(got);
-    begin_ = 0;
-    end_ = static_cast<std::size_t>(got);
+bool HttpConnection::Write() {
+  while (sent_ < response_.size()) {
+    const ssize_t now = send(fd_, response_.data() + sent_, response_.size() - sent_, MSG_NOSIGNAL);
+    if (MustWait(now)) return true;
+    if (now <= 0) return false;
+    sent_ += static_cast<std::size_t>(now);
   }
-  const std::size_t count = std::min(size, end_ - begin_);
-  std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_), count, data);
-  begin_ += count;
-  return static_cast<ssize_t>(count);
+  // Closing a socket that holds unread bytes (a body, more of the garbage) resets the connection, and the client may
+  // lose the answer: say that nothing follows, and read on until it has closed.
+  shutdown(fd_, SHUT_WR);
+  phase_ = Phase::kLingering;
+  deadline_ = std::min(deadline_, Clock::now() + kLingerTime);
+  return true;
 }
 
-ssize_t HttpConnection::write(const char* data, std::size_t size) {
-  return Wait(POLLOUT) ? send(fd_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
+bool HttpConnection::Linger() {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t got = recv(fd_, buffer.data(), buffer.size(), 0);
+  if (MustWait(got)) return true;
+  discarded_ += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+  return got > 0 && discarded_ < kLingerBytes;
 }
 
 }  // namespace kernd::telemetry

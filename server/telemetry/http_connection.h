@@ -1,44 +1,53 @@
-// One connection of the HTTP server, bounded in time and bytes as a whole: the library's own limits are per read, so
-// that a client that sends a byte a second could hold a thread for hours.
+// One connection of the HTTP server, from accept to close: reads a request, writes a response, and waits for the client
+// to close. Never blocks; whoever polls calls Advance when the socket is ready.
 #pragma once
 
-#include <httplib.h>
-
-#include <array>
 #include <chrono>
-#include <cstddef>
+#include <functional>
 #include <string>
+
+#include "server/telemetry/http_message.h"
 
 namespace kernd::telemetry {
 
-class HttpConnection : public httplib::Stream {
+class HttpConnection {
  public:
   using Clock = std::chrono::steady_clock;
+  // The bytes that answer a whole request head.
+  using Answer = std::function<std::string(const RequestHead&)>;
 
-  // Does not own `fd`.
-  HttpConnection(socket_t fd, Clock::time_point deadline, std::size_t max_request_bytes)
-      : fd_(fd), deadline_(deadline), bytes_left_(max_request_bytes) {}
+  // Takes over `fd`, which does not block.
+  HttpConnection(int fd, Clock::time_point deadline) : fd_(fd), deadline_(deadline) {}
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
 
-  bool is_readable() const override;
-  bool is_writable() const override;
-  // Both wait until the deadline; -1: past it, past the byte limit, or a broken connection. 0: end of stream.
-  ssize_t read(char* data, std::size_t size) override;
-  ssize_t write(const char* data, std::size_t size) override;
-  // Not asked for by any page.
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return fd_; }
+  int fd() const { return fd_; }
+  // What to poll for.
+  short events() const;
+  // When to drop it, whatever it does.
+  Clock::time_point deadline() const { return deadline_; }
+  // Has been given its answer and has only to close.
+  bool answered() const { return phase_ == Phase::kLingering; }
+
+  // Goes as far as is possible now, by at most one read, so that a client that sends without end holds up nobody.
+  // False: it has ended.
+  bool Advance(const Answer& answer);
 
  private:
-  bool Wait(short events) const;
+  enum class Phase { kReading, kWriting, kLingering };
 
-  const socket_t fd_;
-  const Clock::time_point deadline_;
-  std::size_t bytes_left_;
-  // The library reads byte by byte.
-  std::array<char, 4096> buffer_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  bool Read(const Answer& answer);
+  bool Write();
+  bool Linger();
+
+  const int fd_;
+  Clock::time_point deadline_;
+  Phase phase_ = Phase::kReading;
+  std::string request_;
+  std::string response_;
+  std::size_t sent_ = 0;
+  std::size_t discarded_ = 0;
 };
 
 }  // namespace kernd::telemetry

@@ -1,4 +1,5 @@
-// The HTTP side of the daemon: /metrics for Prometheus, /healthz and /readyz for orchestrators, / as an index.
+// The HTTP side of the daemon: /metrics for Prometheus, /healthz and /readyz for orchestrators, / and /status.json for
+// people.
 #pragma once
 
 #include <functional>
@@ -11,18 +12,22 @@
 
 namespace kernd::telemetry {
 
-// What the pages show. Called from the server's threads.
+// What the pages show. Called from the server's thread, which serves nobody else meanwhile: they must not block.
 struct HttpPages {
-  std::string title;                     // first line of the index: program and version
   std::function<std::string()> metrics;  // text format 0.0.4
   std::function<absl::Status()> ready;   // OK, or why not: the body of the 503
+  std::function<std::string()> status;   // what the page at / shows, as JSON
 };
 
-// Answers GET and HEAD, one request a connection, on two threads that sleep while nothing comes. A connection has a
-// fixed time and 16 KiB for its request, however slowly it drips; more than 64 that wait are closed unanswered. Running
-// out of file descriptors delays answers and does not end the server. Thread-safe.
+// Answers GET and HEAD, one request a connection. One thread polls all connections and waits for none, so that a probe
+// is answered at once beside others that are silent, send a byte a second, or do not read their answers. A connection
+// has a fixed time from accept to close and 16 KiB for its request; beyond kMaxConnections the oldest makes room for
+// the newest, those that have their answer first. Some descriptors are kept in reserve, for probes of a daemon whose
+// other connections have taken all the rest. Thread-safe.
 class HttpServer {
  public:
+  static constexpr std::size_t kMaxConnections = 128;
+
   // Binds and serves. Port 0: any free one. UNAVAILABLE where the address cannot be bound.
   // A connection that has not ended after `connection_time` is cut off.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, HttpPages pages,
@@ -33,7 +38,7 @@ class HttpServer {
   const std::string& address() const;
   int port() const;
 
-  // Cuts off the connections there are, and returns when all threads have ended. Again: no effect.
+  // Cuts off the connections there are, and returns when the thread has ended. Again: no effect.
   void Stop();
 
  private:

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernd/kernels/error.h"
+#include "server/telemetry/fault.h"
+#include "server/telemetry/printable.h"
 #include "spdlog/async.h"
 #include "spdlog/formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -70,20 +72,6 @@ class FieldWriter {
   std::string line_;
 };
 
-// A message for people, kept to one line of printable ASCII.
-std::string Printable(std::string_view message) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string line;
-  for (const unsigned char c : message) {
-    if (c >= 0x20 && c < 0x7f) {
-      line += static_cast<char>(c);
-    } else {
-      line += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
-    }
-  }
-  return line;
-}
-
 // The payload of a call's line is its fields, written by CallLog; that of any other line is a message.
 class LineFormatter : public spdlog::formatter {
  public:
@@ -112,12 +100,7 @@ class LineFormatter : public spdlog::formatter {
 };
 
 spdlog::level::level_enum LevelOf(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDataLoss: return spdlog::level::err;
-    default: return spdlog::level::info;
-  }
+  return IsFault(code) ? spdlog::level::err : spdlog::level::info;
 }
 
 void WriteFields(const core::CallRecord& record, FieldWriter& out) {

@@ -220,4 +220,21 @@ std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(families);
 }
 
+std::vector<CallCount> Metrics::CallCounts() const {
+  std::vector<CallCount> counts;
+  for (const auto& [method, metrics] : methods_) {
+    for (std::size_t code = 0; code < kNumCodes; ++code) {
+      const auto calls = static_cast<std::uint64_t>(metrics.by_code[code]->Value());
+      if (calls > 0) counts.push_back({.method = method, .code = static_cast<absl::StatusCode>(code), .calls = calls});
+    }
+  }
+  return counts;
+}
+
+std::map<std::string, std::uint64_t> Metrics::KernelCalls() const {
+  std::map<std::string, std::uint64_t> calls;
+  for (const auto& [kernel, counter] : kernel_calls_) calls[kernel] = static_cast<std::uint64_t>(counter->Value());
+  return calls;
+}
+
 }  // namespace kernd::telemetry

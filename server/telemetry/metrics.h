@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "prometheus/registry.h"
 #include "server/core/call_record.h"
 #include "server/core/stage.h"
+#include "server/telemetry/call_count.h"
 
 namespace kernd::telemetry {
 
@@ -61,9 +63,12 @@ class Metrics : public core::CallObserver {
   // The page for Prometheus, text format 0.0.4.
   std::string Text() const;
 
- private:
-  static constexpr std::size_t kNumCodes = 17;  // OK to UNAUTHENTICATED
+  // Calls since the start, those that are not 0.
+  std::vector<CallCount> CallCounts() const;
+  // The same by kernel, with those that are 0.
+  std::map<std::string, std::uint64_t> KernelCalls() const;
 
+ private:
   struct MethodMetrics {
     std::array<prometheus::Counter*, kNumCodes> by_code;
     prometheus::Histogram* seconds;

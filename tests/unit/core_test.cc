@@ -259,6 +259,13 @@ TEST_F(EngineTest, MemoryIsChargedExactlyAndUntilTheResultsGo) {
   engine_->Submit(NewCall(100));  // 3264 bytes: never
   EXPECT_EQ(DetailOf(Await(100)).reason, reason::kTooLarge);
   EXPECT_FALSE(DetailOf(Await(100)).retry_after.has_value());
+  // 32 m + 64 <= 1000.
+  EXPECT_EQ(std::string(Await(100).message()),
+            "the call needs 3264 bytes and can never fit: the memory limit is 1000 bytes; the most rows that would fit "
+            "are 29");
+  EXPECT_EQ(DetailOf(Await(100)).metadata.at("needed_bytes"), "3264");
+  EXPECT_EQ(DetailOf(Await(100)).metadata.at("limit_bytes"), "1000");
+  EXPECT_EQ(DetailOf(Await(100)).metadata.at("largest_rows"), "29");
   while (held.use_count() > 1) std::this_thread::yield();  // the worker lets go
   held.reset();
   EXPECT_EQ(engine_->load().memory_used, 0);
@@ -273,6 +280,7 @@ TEST_F(EngineTest, ResultsTooLargeForAReplyAreRefused) {
   EXPECT_TRUE(Await(9).ok());
   engine_->Submit(NewCall(10));
   EXPECT_EQ(DetailOf(Await(10)).reason, reason::kTooLarge);
+  EXPECT_EQ(DetailOf(Await(10)).metadata.at("largest_rows"), "9");
 }
 
 TEST_F(EngineTest, AFailedKernelGivesEverythingBack) {

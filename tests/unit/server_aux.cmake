@@ -1,9 +1,12 @@
 # Tests of server/config and server/telemetry.
 kernd_test(config_test unit
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/config_test.cc
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/config_machine_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_options_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/config_rules_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_units_test.cc
   DEPS kernd_config)
 kernd_test(telemetry_test unit
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/telemetry_test.cc
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/telemetry_http_test.cc ${CMAKE_CURRENT_LIST_DIR}/telemetry_log_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/telemetry_metrics_test.cc ${CMAKE_CURRENT_LIST_DIR}/telemetry_status_errors_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/telemetry_status_json_test.cc ${CMAKE_CURRENT_LIST_DIR}/telemetry_status_window_test.cc
   DEPS kernd_telemetry PkgConfig::HTTPLIB nlohmann_json::nlohmann_json)
 
 # promtool lints the metrics page; ./dev unpacks it under .cache/tools where it is not installed.
