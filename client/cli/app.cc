@@ -1,6 +1,8 @@
 #include "client/cli/app.h"
 
 #include <algorithm>
+#include <exception>
+#include <sstream>
 #include <utility>
 
 #include "client/cli/commands.h"
@@ -8,10 +10,11 @@
 namespace kernd::cli {
 namespace {
 
+constexpr char kName[] = "kernctl", kDescription[] = "kernctl: matrix products and attention on a kernd daemon";
 constexpr char kFooter[] =
     "Tensor files: FILE.npy, FILE.safetensors (with one tensor), FILE.safetensors:TENSOR.\n"
     "Exit codes: 0 well; 1 bad arguments or files; 2 no connection; 3 the call failed or was refused;\n"
-    "4 not SERVING, or not what --expect says.";
+    "4 not SERVING, not what --expect says, or not verified.";
 
 CLI::Validator IsMetadata() {
   return CLI::Validator(
@@ -22,22 +25,7 @@ CLI::Validator IsMetadata() {
       "KEY=VALUE");
 }
 
-}  // namespace
-
-CLI::Validator IsDuration() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        absl::Duration duration;
-        const bool legal = absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration();
-        return legal ? std::string() : "'" + text + "' is not a time such as 30s, 1m30s or 250ms";
-      },
-      "TIME");
-}
-
-int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
-  Context context{out, err};
-  Action action;
-  CLI::App app("kernctl: matrix products and attention on a kernd daemon", "kernctl");
+void AddOptions(CLI::App& app, Context& context, Action& action) {
   app.set_version_flag("--version", "kernctl " + std::string(client::Version()));
   app.add_option("--endpoint", context.endpoint, "HOST:PORT or unix:/path of the daemon")
       ->envname("KERND_ENDPOINT")
@@ -55,23 +43,59 @@ int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err
   app.footer(kFooter);
   AddMatmul(app, context, action);
   AddAttention(app, context, action);
+  AddVerify(app, context, action);
+  AddBench(app, context, action);
+  AddDoctor(app, context, action);
+  AddTop(app, context, action);
   AddHealth(app, context, action);
   AddGpuInfo(app, context, action);
   AddKernels(app, context, action);
+  AddCompletion(app, context, action);
+}
+
+}  // namespace
+
+CLI::Validator IsDuration() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        absl::Duration duration;
+        const bool legal = absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration();
+        return legal ? std::string() : "'" + text + "' is not a time such as 30s, 1m30s or 250ms";
+      },
+      "TIME");
+}
+
+int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err, Terminal terminal) {
+  Context context{out, err, terminal};
+  // Known before the arguments are parsed, as that may be what fails.
+  context.json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  Action action;
+  CLI::App app(kDescription, kName);
+  AddOptions(app, context, action);
   try {
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));
+    if (action) return action();
+    if (context.json) return context.BadArguments(absl::InvalidArgumentError("no command given"));
+    err << app.help();
+    return kBadArguments;
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done, out, err);
   } catch (const CLI::ParseError& error) {
-    err << "kernctl: " << error.what() << "; kernctl --help lists commands and options\n";
-    return kBadArguments;
+    return context.BadArguments(
+        absl::InvalidArgumentError(std::string(error.what()) + "; kernctl --help lists commands and options"));
+  } catch (const std::exception& error) {
+    return context.BadArguments(absl::InternalError(error.what()));
   }
-  if (!action) {
-    err << app.help();
-    return kBadArguments;
-  }
-  return action();
+}
+
+void VisitOptions(const std::function<void(const CLI::App& app)>& visit) {
+  std::ostringstream nowhere;
+  Context context{nowhere, nowhere};
+  Action action;
+  CLI::App app(kDescription, kName);
+  AddOptions(app, context, action);
+  visit(app);
 }
 
 }  // namespace kernd::cli

@@ -1,11 +1,16 @@
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/files/tensor_file.h"
 #include "client/cli/operands.h"
 #include "client/cli/operation.h"
+#include "client/cli/progress.h"
 #include "client/cli/report.h"
+#include "client/cli/sizes.h"
 #include "kernd/client/attention.h"
+#include "kernd/kernels/attention.h"
 
 namespace kernd::cli {
 namespace {
@@ -34,25 +39,11 @@ client::MaskAlignment AlignmentOf(const std::string& name) {
   return client::MaskAlignment::kUnset;
 }
 
-// Sizes of --random.
-struct Sizes {
-  std::int64_t batch, q_heads, q_length, head_dim, kv_heads, kv_length, v_head_dim;
-};
-
-absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
-  const absl::Status wrong = absl::InvalidArgumentError(
-      "--random " + text + ": must be BxHqxLqxD, with ,Hkv,Lkv,Dv after it where they differ");
-  const std::size_t comma = text.find(',');
-  const absl::StatusOr<std::vector<std::int64_t>> q = ParseDims(text.substr(0, comma), "x");
-  if (!q.ok() || q->size() != 4) return wrong;
-  Sizes sizes{(*q)[0], (*q)[1], (*q)[2], (*q)[3], (*q)[1], (*q)[2], (*q)[3]};
-  if (comma == std::string::npos) return sizes;
-  const absl::StatusOr<std::vector<std::int64_t>> kv = ParseDims(text.substr(comma + 1), ",x");
-  if (!kv.ok() || kv->size() > 3) return wrong;
-  sizes.kv_heads = (*kv)[0];
-  if (kv->size() > 1) sizes.kv_length = (*kv)[1];
-  if (kv->size() > 2) sizes.v_head_dim = (*kv)[2];
-  return sizes;
+// Whether `batch` sequences may be packed, one after the other.
+bool IsBatch(const AttentionDims& s) {
+  std::int64_t rows = 0;
+  return s.batch <= kMaxSequences && !__builtin_mul_overflow(s.batch, s.q_length, &rows) &&
+         !__builtin_mul_overflow(s.batch, s.kv_length, &rows);
 }
 
 // Offsets of `batch` sequences of one length.
@@ -63,28 +54,40 @@ std::vector<std::int64_t> EqualOffsets(std::int64_t batch, std::int64_t length) 
 }
 
 absl::Status SetRandom(const Flags& flags, Operands& operands, client::AttentionArgs& args) {
-  const absl::StatusOr<Sizes> parsed = ParseSizes(flags.common.random);
+  const absl::StatusOr<AttentionDims> parsed = ParseAttentionDims("--random", flags.common.random);
   if (!parsed.ok()) return parsed.status();
-  const Sizes& s = *parsed;
+  const AttentionDims& s = *parsed;
   const client::DataType dtype = DataTypeOf(flags.common.dtype);
-  const auto make = [&](std::int64_t heads, std::int64_t length,
-                        std::int64_t dim) -> absl::StatusOr<client::TensorView> {
-    std::vector<std::int64_t> shape = {s.batch, heads, length, dim};
-    if (args.layout == client::AttentionLayout::kBLHD) shape = {s.batch, length, heads, dim};
-    if (args.layout == client::AttentionLayout::kPacked) shape = {s.batch * length, heads, dim};
-    if (flags.common.plan) return client::TensorView{dtype, std::move(shape)};
-    return operands.Random(dtype, std::move(shape), flags.common.seed);
+  const bool packed = args.layout == client::AttentionLayout::kPacked;
+  if (packed && !IsBatch(s)) {
+    return absl::InvalidArgumentError("--random " + flags.common.random + ": more sequences or rows than a call takes");
+  }
+  const auto shape = [&](std::int64_t heads, std::int64_t length, std::int64_t dim) -> std::vector<std::int64_t> {
+    if (packed) return {s.batch * length, heads, dim};
+    if (args.layout == client::AttentionLayout::kBLHD) return {s.batch, length, heads, dim};
+    return {s.batch, heads, length, dim};
   };
-  absl::StatusOr<client::TensorView> q = make(s.q_heads, s.q_length, s.head_dim);
+  const std::vector<std::int64_t> q_shape = shape(s.q_heads, s.q_length, s.head_dim),
+                                  k_shape = shape(s.kv_heads, s.kv_length, s.head_dim),
+                                  v_shape = shape(s.kv_heads, s.kv_length, s.v_head_dim);
+  if (!flags.common.plan) {
+    const absl::Status fits = CheckSize("--random " + flags.common.random, dtype, {q_shape, k_shape, v_shape});
+    if (!fits.ok()) return fits;
+  }
+  const auto make = [&](const std::vector<std::int64_t>& dims) -> absl::StatusOr<client::TensorView> {
+    if (flags.common.plan) return client::TensorView{dtype, dims};
+    return operands.Random(dtype, dims, flags.common.seed);
+  };
+  absl::StatusOr<client::TensorView> q = make(q_shape);
   if (!q.ok()) return q.status();
-  absl::StatusOr<client::TensorView> k = make(s.kv_heads, s.kv_length, s.head_dim);
+  absl::StatusOr<client::TensorView> k = make(k_shape);
   if (!k.ok()) return k.status();
-  absl::StatusOr<client::TensorView> v = make(s.kv_heads, s.kv_length, s.v_head_dim);
+  absl::StatusOr<client::TensorView> v = make(v_shape);
   if (!v.ok()) return v.status();
   args.q = *std::move(q);
   args.k = *std::move(k);
   args.v = *std::move(v);
-  if (args.layout == client::AttentionLayout::kPacked) {
+  if (packed) {
     if (args.q_offsets.empty()) args.q_offsets = EqualOffsets(s.batch, s.q_length);
     if (args.kv_offsets.empty()) args.kv_offsets = EqualOffsets(s.batch, s.kv_length);
   }
@@ -148,11 +151,13 @@ absl::Status WriteResults(const Flags& flags, const client::AttentionReply& repl
 
 int RunAttention(const Context& context, const Flags& flags) {
   Operands operands;
+  std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "reading or making the operands");
   const absl::StatusOr<client::AttentionArgs> args = ArgsOf(flags, operands);
+  busy.reset();
   if (!args.ok()) return context.BadArguments(args.status());
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
-  const client::CallOptions options = CallOptionsOf(context, flags.common);
+  client::CallOptions options = CallOptionsOf(context, flags.common);
   const std::vector<NamedShape> shapes = {
       {"q", args->q.dtype, args->q.shape}, {"k", args->k.dtype, args->k.shape}, {"v", args->v.dtype, args->v.shape}};
   if (flags.common.plan) {
@@ -162,13 +167,19 @@ int RunAttention(const Context& context, const Flags& flags) {
     return kOk;
   }
 
+  busy.emplace(context.err, context.terminal.progress, "connecting to " + context.endpoint, context.Timeout());
+  const absl::StatusOr<double> connect_us = ConnectNow(context, *client, options);
+  busy.reset();
+  if (!connect_us.ok()) return context.CallFailed(connect_us.status());
+  busy.emplace(context.err, context.terminal.progress, SendingText(shapes), context.Timeout());
   const absl::Time start = absl::Now();
   const absl::StatusOr<client::AttentionReply> reply = client->Attention(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+  busy.reset();
   if (!reply.ok()) return context.CallFailed(reply.status());
   CallReport report{"attention",   shapes,        {{"o", reply->o.dtype(), reply->o.shape()}},
                     reply->kernel, reply->timing, reply->memory,
-                    client_us,     std::nullopt};
+                    *connect_us,   client_us,     std::nullopt};
   if (args->want_lse) report.results.push_back({"lse", reply->lse.dtype(), reply->lse.shape()});
   const absl::Status written = WriteResults(flags, *reply);
   if (!written.ok()) return context.BadArguments(written);
@@ -217,7 +228,7 @@ void AddAttention(CLI::App& app, const Context& context, Action& action) {
   AddList(*command, "--v-scale", flags->v_scale, "Scales of an 8-bit V");
   command->add_flag("--lse", flags->lse, "Ask for the log-sum-exp too");
   command->add_option("--lse-out", flags->lse_out, "Write the log-sum-exp to this file")->type_name("FILE");
-  AddOperationFlags(*command, "BxHqxLqxD[,Hkv[,Lkv[,Dv]]]", flags->common);
+  AddOperationFlags(*command, "BxHqxLqxD[,Hkv[,Lkv[,Dv]]]", {"--q", "--k", "--v"}, {"--lse-out"}, flags->common);
   command->callback(
       [&context, &action, flags] { action = [&context, flags] { return RunAttention(context, *flags); }; });
 }

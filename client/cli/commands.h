@@ -9,9 +9,15 @@ namespace kernd::cli {
 
 void AddMatmul(CLI::App& app, const Context& context, Action& action);
 void AddAttention(CLI::App& app, const Context& context, Action& action);
+void AddVerify(CLI::App& app, const Context& context, Action& action);
+void AddBench(CLI::App& app, const Context& context, Action& action);
+void AddDoctor(CLI::App& app, const Context& context, Action& action);
+void AddTop(CLI::App& app, const Context& context, Action& action);
 void AddHealth(CLI::App& app, const Context& context, Action& action);
 void AddGpuInfo(CLI::App& app, const Context& context, Action& action);
 void AddKernels(CLI::App& app, const Context& context, Action& action);
+// `app` is the whole program's: it completes what the others have added.
+void AddCompletion(CLI::App& app, const Context& context, Action& action);
 
 // Accepts "30s", "1m30s", "250ms": positive.
 CLI::Validator IsDuration();

@@ -1,5 +1,6 @@
 #include "client/cli/context.h"
 
+#include "client/cli/text.h"
 #include "nlohmann/json.hpp"
 
 namespace kernd::cli {
@@ -22,6 +23,21 @@ std::string Hint(const absl::Status& status, const client::ErrorDetails& details
 std::string LastPart(const std::string& message) {
   const std::size_t colon = message.rfind(": ");
   return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+std::string Text(absl::string_view message) {
+  return Printable({message.data(), message.size()});
+}
+
+// One object on one line.
+void PrintError(std::ostream& err, const absl::Status& status, const client::ErrorDetails& details) {
+  nlohmann::json error = {{"code", absl::StatusCodeToString(status.code())},
+                          {"message", std::string(status.message())}};
+  if (!details.reason.empty()) error["reason"] = details.reason;
+  if (!details.field.empty()) error["field"] = details.field;
+  if (details.retry_after) error["retry_after_s"] = absl::ToDoubleSeconds(*details.retry_after);
+  if (!details.metadata.empty()) error["metadata"] = details.metadata;
+  err << nlohmann::json{{"error", error}}.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
 }  // namespace
@@ -49,31 +65,32 @@ client::CallOptions Context::CallOptions() const {
 }
 
 int Context::BadArguments(const absl::Status& status) const {
-  err << "kernctl: " << std::string(status.message()) << '\n';
+  if (json) {
+    PrintError(err, status, client::DetailsOf(status));
+  } else {
+    err << "kernctl: " << Text(status.message()) << '\n';
+  }
   return kBadArguments;
 }
 
 int Context::CallFailed(const absl::Status& status) const {
   const client::ErrorDetails details = client::DetailsOf(status);
-  const std::string code = absl::StatusCodeToString(status.code());
-  const std::string message(status.message());
   const bool not_connected = details.reason == client::reason::kNotConnected;
   const std::string hint = Hint(status, details);
   if (json) {
-    nlohmann::json error = {{"code", code}, {"message", message}};
-    if (!details.reason.empty()) error["reason"] = details.reason;
-    if (!details.field.empty()) error["field"] = details.field;
-    if (details.retry_after) error["retry_after_s"] = absl::ToDoubleSeconds(*details.retry_after);
-    if (!details.metadata.empty()) error["metadata"] = details.metadata;
-    err << nlohmann::json{{"error", error}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    PrintError(err, status, details);
+  } else if (not_connected && absl::IsDeadlineExceeded(status)) {
+    err << "kernctl: no connection to " << endpoint << " when the " << timeout << " of --timeout were over\n";
   } else if (not_connected) {
-    err << "kernctl: no kernd at " << endpoint << " (" << LastPart(message) << ")\n";
+    err << "kernctl: no kernd at " << endpoint << " (" << Printable(LastPart(std::string(status.message()))) << ")\n";
   } else {
-    err << "kernctl: " << code << ": " << message << '\n';
-    if (!details.field.empty()) err << "  field        " << details.field << '\n';
-    if (!details.reason.empty()) err << "  reason       " << details.reason << '\n';
+    err << "kernctl: " << absl::StatusCodeToString(status.code()) << ": " << Text(status.message()) << '\n';
+    if (!details.field.empty()) err << "  field        " << Printable(details.field) << '\n';
+    if (!details.reason.empty()) err << "  reason       " << Printable(details.reason) << '\n';
     if (details.retry_after) err << "  retry after  " << absl::FormatDuration(*details.retry_after) << '\n';
-    for (const auto& [key, value] : details.metadata) err << "  " << key << " = " << value << '\n';
+    for (const auto& [key, value] : details.metadata) {
+      err << "  " << Printable(key) << " = " << Printable(value) << '\n';
+    }
     if (!hint.empty()) err << "  hint: " << hint << '\n';
   }
   return not_connected ? kNotConnected : kCallFailed;

@@ -23,9 +23,17 @@ enum ExitCode : int {
   kWrong = 4,         // not SERVING; not what --expect says
 };
 
+// What may be sent to the two streams beside text.
+struct Terminal {
+  bool colors = false;    // `out` takes colours
+  bool progress = false;  // `err` takes a bar that is drawn over and over
+  bool screen = false;    // `out` is standard output, and may be taken as a whole
+};
+
 struct Context {
   std::ostream& out;  // data
   std::ostream& err;  // diagnostics
+  Terminal terminal;
   std::string endpoint = "127.0.0.1:50051";
   std::string timeout = "60s";
   std::vector<std::string> metadata;  // KEY=VALUE
@@ -36,7 +44,8 @@ struct Context {
   // With the metadata, and nothing else.
   client::CallOptions CallOptions() const;
 
-  // Report `status` on `err`; return the exit code.
+  // Report `status` on `err`, with --json as JSON; return the exit code. What a daemon or a file had to say is made fit
+  // for a terminal.
   int BadArguments(const absl::Status& status) const;
   int CallFailed(const absl::Status& status) const;
 };

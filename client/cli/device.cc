@@ -5,6 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
 #include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "kernd/client/device.h"
 
 namespace kernd::cli {
@@ -67,7 +68,7 @@ void AddRow(Table& table, const char* name, const std::string& value) {
 }
 
 void PrintDevice(const Context& context, const client::DeviceInfo& d) {
-  context.out << '\n' << d.uuid << ": " << d.name << '\n';
+  context.out << '\n' << Printable(d.uuid + ": " + d.name) << '\n';
   Table table;
   AddRow(table, "tier", std::string(client::Name(d.tier)));
   AddRow(table, "compute capability", d.compute_capability);
@@ -97,8 +98,9 @@ int RunGpuInfo(const Context& context) {
     PrintJson(context, CapabilitiesJson(*reply));
     return kOk;
   }
-  context.out << "kernd " << reply->version << " (" << reply->revision << "), " << reply->compiler << ", CUDA toolkit "
-              << reply->cuda_toolkit << ", backend " << reply->backend << '\n';
+  context.out << Printable("kernd " + reply->version + " (" + reply->revision + "), " + reply->compiler +
+                           ", CUDA toolkit " + reply->cuda_toolkit + ", backend " + reply->backend)
+              << '\n';
   for (const client::DeviceInfo& device : reply->devices) PrintDevice(context, device);
 
   std::map<std::string, std::vector<std::string>> supported;
@@ -119,7 +121,7 @@ int RunGpuInfo(const Context& context) {
   table.Add({"queue", std::to_string(reply->max_queued_calls) + " calls at most"});
   table.Print(context.out);
   refused.Print(context.out);
-  for (const std::string& line : reply->not_used) context.out << "not used: " << line << '\n';
+  for (const std::string& line : reply->not_used) context.out << "not used: " << Printable(line) << '\n';
   return kOk;
 }
 

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "client/cli/commands.h"
+#include "client/cli/progress.h"
 #include "client/cli/report.h"
 
 namespace kernd::cli {
@@ -28,12 +31,15 @@ int RunHealth(const Context& context, const Flags& flags) {
   const absl::Time end = absl::Now() + wait;
   client::CallOptions options = context.CallOptions();
   if (wait > absl::ZeroDuration()) options.timeout = std::min(wait, context.Timeout());
+  std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "waiting for " + context.endpoint,
+                           std::max(wait, context.Timeout()));
   absl::StatusOr<client::HealthStatus> health = client->Health(flags.service, options);
   while (MayBecomeServing(health) && absl::Now() + kPoll < end) {
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(kPoll));
     options.timeout = std::min(std::max(end - absl::Now(), kPoll), context.Timeout());
     health = client->Health(flags.service, options);
   }
+  busy.reset();
   if (!health.ok()) return context.CallFailed(health.status());
   if (context.json) {
     PrintJson(context, {{"status", std::string(client::Name(*health))}, {"service", flags.service}});

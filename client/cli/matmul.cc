@@ -1,10 +1,14 @@
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/files/tensor_file.h"
 #include "client/cli/operands.h"
 #include "client/cli/operation.h"
+#include "client/cli/progress.h"
 #include "client/cli/report.h"
+#include "client/cli/sizes.h"
 #include "kernd/client/matmul.h"
 
 namespace kernd::cli {
@@ -50,25 +54,27 @@ absl::StatusOr<std::optional<client::Scales>> ScalesOf(const std::string& file, 
 }
 
 absl::Status SetRandom(const Flags& flags, Operands& operands, client::MatmulArgs& args) {
-  const absl::StatusOr<std::vector<std::int64_t>> sizes = ParseDims(flags.common.random, "x");
-  if (!sizes.ok() || sizes->size() < 3 || sizes->size() > 8) {
-    return absl::InvalidArgumentError("--random " + flags.common.random + ": must be MxNxK, or BATCHxMxNxK");
-  }
-  const std::size_t rank = sizes->size();
-  const std::int64_t m = (*sizes)[rank - 3], n = (*sizes)[rank - 2], k = (*sizes)[rank - 1];
-  const auto shape = [&](std::int64_t rows, std::int64_t cols, bool transpose) {
-    std::vector<std::int64_t> out(sizes->begin(), sizes->end() - 3);
+  const absl::StatusOr<MatmulDims> dims = ParseMatmulDims("--random", flags.common.random);
+  if (!dims.ok()) return dims.status();
+  const auto& [batch, m, n, k] = *dims;
+  const auto shape = [&batch = batch](std::int64_t rows, std::int64_t cols, bool transpose) {
+    std::vector<std::int64_t> out = batch;
     out.insert(out.end(), {transpose ? cols : rows, transpose ? rows : cols});
     return out;
   };
   const client::DataType dtype = DataTypeOf(flags.common.dtype);
-  const auto make = [&](std::vector<std::int64_t> dims) -> absl::StatusOr<client::TensorView> {
-    if (flags.common.plan) return client::TensorView{dtype, std::move(dims)};
-    return operands.Random(dtype, std::move(dims), flags.common.seed);
+  const std::vector<std::int64_t> a_shape = shape(m, k, flags.transpose_a), b_shape = shape(k, n, flags.transpose_b);
+  if (!flags.common.plan) {
+    const absl::Status fits = CheckSize("--random " + flags.common.random, dtype, {a_shape, b_shape});
+    if (!fits.ok()) return fits;
+  }
+  const auto make = [&](std::vector<std::int64_t> shape_of) -> absl::StatusOr<client::TensorView> {
+    if (flags.common.plan) return client::TensorView{dtype, std::move(shape_of)};
+    return operands.Random(dtype, std::move(shape_of), flags.common.seed);
   };
-  absl::StatusOr<client::TensorView> a = make(shape(m, k, flags.transpose_a));
+  absl::StatusOr<client::TensorView> a = make(a_shape);
   if (!a.ok()) return a.status();
-  absl::StatusOr<client::TensorView> b = make(shape(k, n, flags.transpose_b));
+  absl::StatusOr<client::TensorView> b = make(b_shape);
   if (!b.ok()) return b.status();
   args.a = *std::move(a);
   args.b = *std::move(b);
@@ -119,11 +125,13 @@ absl::StatusOr<client::MatmulArgs> ArgsOf(const Flags& flags, Operands& operands
 
 int RunMatmul(const Context& context, const Flags& flags) {
   Operands operands;
+  std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "reading or making the operands");
   const absl::StatusOr<client::MatmulArgs> args = ArgsOf(flags, operands);
+  busy.reset();
   if (!args.ok()) return context.BadArguments(args.status());
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
-  const client::CallOptions options = CallOptionsOf(context, flags.common);
+  client::CallOptions options = CallOptionsOf(context, flags.common);
   const std::vector<NamedShape> shapes = {{"a", args->a.dtype, args->a.shape}, {"b", args->b.dtype, args->b.shape}};
   if (flags.common.plan) {
     const absl::StatusOr<client::PlanReply> plan = client->Plan(*args, options);
@@ -132,13 +140,19 @@ int RunMatmul(const Context& context, const Flags& flags) {
     return kOk;
   }
 
+  busy.emplace(context.err, context.terminal.progress, "connecting to " + context.endpoint, context.Timeout());
+  const absl::StatusOr<double> connect_us = ConnectNow(context, *client, options);
+  busy.reset();
+  if (!connect_us.ok()) return context.CallFailed(connect_us.status());
+  busy.emplace(context.err, context.terminal.progress, SendingText(shapes), context.Timeout());
   const absl::Time start = absl::Now();
   const absl::StatusOr<client::MatmulReply> reply = client->Matmul(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+  busy.reset();
   if (!reply.ok()) return context.CallFailed(reply.status());
   CallReport report{"matmul",      shapes,        {{"d", reply->d.dtype(), reply->d.shape()}},
                     reply->kernel, reply->timing, reply->memory,
-                    client_us,     std::nullopt};
+                    *connect_us,   client_us,     std::nullopt};
   if (!flags.common.out.empty()) {
     const absl::Status written = WriteTensor(flags.common.out, "d", reply->d.view());
     if (!written.ok()) return context.BadArguments(written);
@@ -174,7 +188,7 @@ void AddMatmul(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--b-scale", flags->b_scale, "F32 scales of an 8-bit B: one, [N], or one for each block")
       ->type_name("FILE");
   command->add_option("--b-scale-block", flags->b_block, "Size of B's blocks")->type_name("ROWSxK");
-  AddOperationFlags(*command, "MxNxK, or BATCHxMxNxK", flags->common);
+  AddOperationFlags(*command, "MxNxK, or BATCHxMxNxK", {"--a", "--b"}, {}, flags->common);
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunMatmul(context, *flags); }; });
 }
 

@@ -1,46 +1,22 @@
 #include "client/cli/operands.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstring>
-#include <numbers>
-#include <random>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "client/cli/files/tensor_file.h"
+#include "client/cli/table.h"
 #include "client/cli/types.h"
 #include "kernels/reference/convert.h"
+#include "kernels/reference/random.h"
 
 namespace kernd::cli {
 namespace {
 
-// Normal deviates by Box and Muller: std::normal_distribution may differ from library to library.
-class Normal {
- public:
-  Normal(std::uint64_t seed, std::uint32_t stream) {
-    std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32), stream};
-    random_.seed(sequence);
-  }
-
-  double Next() {
-    if (have_spare_) {
-      have_spare_ = false;
-      return spare_;
-    }
-    // The first one is never 0, whose logarithm there is none of.
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - Uniform())), angle = 2.0 * std::numbers::pi * Uniform();
-    spare_ = radius * std::sin(angle);
-    have_spare_ = true;
-    return radius * std::cos(angle);
-  }
-
- private:
-  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }  // [0, 1)
-
-  std::mt19937_64 random_;
-  double spare_ = 0;
-  bool have_spare_ = false;
-};
+// The most that a message holds.
+constexpr std::int64_t kMaxCallBytes = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
 
@@ -72,11 +48,25 @@ absl::StatusOr<client::Tensor> RandomTensor(client::DataType dtype, std::vector<
   const double size = integer ? 32.0 : 1.0;
   const std::span<std::byte> bytes = tensor->mutable_bytes();
   const std::int64_t count = std::ssize(bytes) / client::ElementBytes(dtype);
-  Normal normal(seed, stream);
+  reference::Normal normal(seed, stream);
   for (std::int64_t i = 0; i < count; ++i) {
     reference::Store(KernelType(dtype), size * normal.Next(), bytes.data(), i);
   }
   return tensor;
+}
+
+absl::Status CheckSize(const std::string& flag, client::DataType dtype,
+                       const std::vector<std::vector<std::int64_t>>& shapes) {
+  std::int64_t total = 0;
+  for (const std::vector<std::int64_t>& shape : shapes) {
+    const std::optional<std::int64_t> bytes = client::TensorBytes(dtype, shape);
+    if (!bytes || __builtin_add_overflow(total, *bytes, &total) || total > kMaxCallBytes) {
+      const std::string size = bytes ? FormatBytes(*bytes) : "2^63 bytes and more";
+      return absl::InvalidArgumentError(flag + ": " + client::ToString(dtype, shape) + " has " + size +
+                                        "; the operands of a call have less than 2 GiB together");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<client::TensorView> Operands::Keep(absl::StatusOr<client::Tensor> tensor) {

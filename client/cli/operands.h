@@ -20,6 +20,11 @@ absl::StatusOr<std::vector<std::int64_t>> ParseDims(const std::string& text, con
 absl::StatusOr<client::Tensor> RandomTensor(client::DataType dtype, std::vector<std::int64_t> shape, std::uint64_t seed,
                                             std::uint32_t stream);
 
+// Refuses operands that no call could carry, before they are made: INVALID_ARGUMENT where the tensors of `dtype` and
+// `shapes`, that `flag` asked for, have 2 GiB and more together.
+absl::Status CheckSize(const std::string& flag, client::DataType dtype,
+                       const std::vector<std::vector<std::int64_t>>& shapes);
+
 // Owns tensors that views point to.
 class Operands {
  public:

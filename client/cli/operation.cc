@@ -22,11 +22,14 @@ client::DataType DataTypeOf(const std::string& name) {
   return client::ParseDataType(name).value_or(client::DataType::kUnspecified);
 }
 
-void AddOperationFlags(CLI::App& command, const std::string& sizes, OperationFlags& flags) {
-  command
-      .add_option("--random", flags.random,
-                  "Random operands, N(0,1) rounded to --dtype (integers: 32 times that): " + sizes)
-      ->type_name("SIZES");
+void AddOperationFlags(CLI::App& command, const std::string& sizes, const std::vector<std::string>& operands,
+                       const std::vector<std::string>& results, OperationFlags& flags) {
+  CLI::Option* const random =
+      command
+          .add_option("--random", flags.random,
+                      "Random operands, N(0,1) rounded to --dtype (integers: 32 times that): " + sizes)
+          ->type_name("SIZES");
+  for (const std::string& operand : operands) random->excludes(command.get_option(operand));
   command.add_option("--dtype", flags.dtype, "Element type of random operands")
       ->check(IsDataType())
       ->capture_default_str();
@@ -47,7 +50,9 @@ void AddOperationFlags(CLI::App& command, const std::string& sizes, OperationFla
                   "Largest error, as a part of the largest expected magnitude; default by element type: F64 1e-12, "
                   "F32 1e-5, F16 2e-3, BF16 1.6e-2, F8 0.13, integers 0")
       ->check(CLI::NonNegativeNumber);
-  command.add_flag("--plan", flags.plan, "Print the kernel and the exact bytes; run nothing");
+  CLI::Option* const plan = command.add_flag("--plan", flags.plan, "Print the kernel and the exact bytes; run nothing");
+  plan->excludes(command.get_option("--out"))->excludes(command.get_option("--expect"));
+  for (const std::string& result : results) plan->excludes(command.get_option(result));
   command.add_option("--request-id", flags.request_id, "Id for the daemon's logs")->type_name("ID");
   command.add_option("--priority", flags.priority, "Higher runs first among queued calls")
       ->check(CLI::Range(-100, 100))
@@ -79,6 +84,15 @@ client::CallOptions CallOptionsOf(const Context& context, const OperationFlags& 
   return options;
 }
 
+absl::StatusOr<double> ConnectNow(const Context& context, const client::Client& client, client::CallOptions& options) {
+  const absl::Time start = absl::Now();
+  const absl::Status connected = client.AwaitConnection(context.Timeout());
+  if (absl::IsDeadlineExceeded(connected)) return connected;
+  const absl::Duration spent = absl::Now() - start;
+  options.timeout = std::max(context.Timeout() - spent, absl::Milliseconds(1));
+  return absl::ToDoubleMicroseconds(spent);
+}
+
 absl::StatusOr<std::optional<client::TensorView>> OptionalFile(const std::string& file, Operands& operands) {
   if (file.empty()) return std::optional<client::TensorView>();
   absl::StatusOr<client::TensorView> view = operands.FromFile(file);
@@ -101,6 +115,16 @@ double DefaultTolerance(client::DataType operand, client::DataType result) {
   return std::max(of(operand), of(result));
 }
 
+double LargestError(std::span<const double> actual, std::span<const double> expected) {
+  double largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double a = actual[i], e = expected[i];
+    if (a == e || (std::isnan(a) && std::isnan(e))) continue;
+    largest = std::isnan(a) || std::isnan(e) || std::isnan(largest) ? std::nan("") : std::max(largest, std::abs(a - e));
+  }
+  return largest;
+}
+
 absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataType operand,
                                     const client::Tensor& actual) {
   const absl::StatusOr<client::Tensor> expected = ReadTensor(flags.expect);
@@ -119,7 +143,9 @@ absl::StatusOr<Expectation> Compare(const OperationFlags& flags, client::DataTyp
   expectation.file = flags.expect;
   expectation.tolerance = flags.tolerance.value_or(DefaultTolerance(operand, actual.dtype()));
   const std::vector<double> bounds(values.size(), expectation.tolerance * largest);
-  expectation.comparison = reference::Compare(KernelType(actual.dtype()), actual.bytes().data(), values, bounds);
+  const void* data = actual.bytes().data();
+  expectation.comparison = reference::Compare(KernelType(actual.dtype()), data, values, bounds);
+  expectation.max_abs = LargestError(reference::LoadAll(KernelType(actual.dtype()), data, count), values);
   return expectation;
 }
 

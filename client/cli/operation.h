@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
@@ -30,8 +32,10 @@ struct OperationFlags {
   int priority = 0;
 };
 
-// `sizes` documents --random.
-void AddOperationFlags(CLI::App& command, const std::string& sizes, OperationFlags& flags);
+// `sizes` documents --random, which takes the place of the options `operands`; --plan, which runs nothing, goes with
+// none of `results` and --out and --expect.
+void AddOperationFlags(CLI::App& command, const std::string& sizes, const std::vector<std::string>& operands,
+                       const std::vector<std::string>& results, OperationFlags& flags);
 
 // A check for options that take an element type, in upper or lower case.
 CLI::Validator IsDataType();
@@ -44,6 +48,10 @@ absl::StatusOr<client::KernelChoice> KernelChoiceOf(const OperationFlags& flags)
 client::Numerics NumericsOf(const OperationFlags& flags);
 client::CallOptions CallOptionsOf(const Context& context, const OperationFlags& flags);
 
+// Waits until the client is connected, and takes the time from that of the call in `options`. Returns it in
+// microseconds. DEADLINE_EXCEEDED where nothing is left. Any other failure is for the call to meet, and to tell.
+absl::StatusOr<double> ConnectNow(const Context& context, const client::Client& client, client::CallOptions& options);
+
 // Reads the operand of a file; an absent one where no file is named.
 absl::StatusOr<std::optional<client::TensorView>> OptionalFile(const std::string& file, Operands& operands);
 
@@ -52,7 +60,11 @@ struct Expectation {
   std::string file;
   double tolerance = 0;
   reference::Comparison comparison;
+  double max_abs = 0;  // LargestError
 };
+
+// The largest |actual - expected|; NaN or infinity where one of the two is and the other is not the same.
+double LargestError(std::span<const double> actual, std::span<const double> expected);
 
 // Compares with the tensor of `flags.expect`: every element within the tolerance times the largest expected magnitude,
 // NaN where NaN is expected, and infinities met exactly. The tolerance is that of the flags, else DefaultTolerance.

@@ -6,7 +6,14 @@
 #include <cstdio>
 #include <utility>
 
+#include "client/cli/text.h"
+
 namespace kernd::cli {
+
+void Table::Add(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back(std::move(cells));
+}
 
 void Table::Print(std::ostream& out, int indent) const {
   std::vector<std::size_t> widths;

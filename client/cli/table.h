@@ -15,7 +15,8 @@ class Table {
   // One alignment for each column; further columns are left-aligned.
   explicit Table(std::vector<Align> alignments = {}) : alignments_(std::move(alignments)) {}
 
-  void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // Cells hold foreign text as well: Printable makes it fit for a terminal.
+  void Add(std::vector<std::string> cells);
   // Each row on a line, `indent` spaces before it, two between columns, none after the last.
   void Print(std::ostream& out, int indent = 0) const;
 

@@ -1,4 +1,4 @@
-// The client's names for types as the kernels' headers have them.
+// The client's names for types as the kernels' headers have them, and back.
 #pragma once
 
 #include "kernd/client/tensor.h"
@@ -8,6 +8,10 @@ namespace kernd::cli {
 
 constexpr DataType KernelType(client::DataType type) {
   return static_cast<DataType>(type);
+}
+
+constexpr client::DataType ClientType(DataType type) {
+  return static_cast<client::DataType>(type);
 }
 
 static_assert(KernelType(client::DataType::kUnspecified) == DataType::kInvalid);

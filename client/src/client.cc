@@ -25,6 +25,10 @@ class Client::Impl {
     return decode(*std::move(reply));
   }
 
+  absl::Status AwaitConnection(absl::Duration timeout) const {
+    return transport_.AwaitConnection(absl::Now() + timeout);
+  }
+
  private:
   const Transport transport_;
 };
@@ -37,6 +41,10 @@ Client::~Client() = default;
 absl::StatusOr<Client> Client::Connect(const ClientOptions& options) {
   KERND_CLIENT_RETURN_IF_ERROR(ValidateOptions(options));
   return Client(std::make_unique<Impl>(options));
+}
+
+absl::Status Client::AwaitConnection(absl::Duration timeout) const {
+  return impl_->AwaitConnection(timeout);
 }
 
 absl::StatusOr<MatmulReply> Client::Matmul(const MatmulArgs& args, const CallOptions& options) const {

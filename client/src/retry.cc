@@ -25,8 +25,11 @@ absl::Status ValidateRetryPolicy(const RetryPolicy& policy) {
   return absl::OkStatus();
 }
 
-std::optional<absl::Duration> RetryDelay(const RetryPolicy& policy, int failed, const absl::Status& status,
-                                         const Pushback& pushback, double uniform) {
+namespace {
+
+// RetryDelay, were there no deadline.
+std::optional<absl::Duration> Backoff(const RetryPolicy& policy, int failed, const absl::Status& status,
+                                      const Pushback& pushback, double uniform) {
   if (failed >= policy.max_attempts || pushback.never) return std::nullopt;
   const ErrorDetails details = DetailsOf(status);
   const std::optional<absl::Duration> told = pushback.delay ? pushback.delay : details.retry_after;
@@ -38,6 +41,15 @@ std::optional<absl::Duration> RetryDelay(const RetryPolicy& policy, int failed, 
   const double growth = std::pow(policy.multiplier, failed - 1);  // infinity in the worst case, which min takes care of
   const absl::Duration backoff = std::min(policy.initial_backoff * growth, policy.max_backoff);
   return backoff * (1.0 + policy.jitter * (2.0 * uniform - 1.0));
+}
+
+}  // namespace
+
+std::optional<absl::Duration> RetryDelay(const RetryPolicy& policy, int failed, const absl::Status& status,
+                                         const Pushback& pushback, double uniform, absl::Duration left) {
+  const std::optional<absl::Duration> delay = Backoff(policy, failed, status, pushback, uniform);
+  if (delay && *delay >= left) return std::nullopt;
+  return delay;
 }
 
 }  // namespace kernd::client

@@ -19,8 +19,9 @@ struct Pushback {
 absl::Status ValidateRetryPolicy(const RetryPolicy& policy);
 
 // How long to wait after attempt number `failed` (from 1) ended with `status`; empty: do not try again.
-// `uniform` is from [0, 1). The daemon's word (pushback, else RetryInfo) goes before the policy's own backoff.
+// `uniform` is from [0, 1). The daemon's word (pushback, else RetryInfo) goes before the policy's own backoff. A wait
+// that would take up all of `left`, the time to the deadline, is not begun.
 std::optional<absl::Duration> RetryDelay(const RetryPolicy& policy, int failed, const absl::Status& status,
-                                         const Pushback& pushback, double uniform);
+                                         const Pushback& pushback, double uniform, absl::Duration left);
 
 }  // namespace kernd::client

@@ -136,6 +136,26 @@ Transport::Transport(ClientOptions options) : options_(std::move(options)), lend
   }
 }
 
+absl::Status Transport::AwaitConnection(absl::Time deadline) const {
+  for (const std::shared_ptr<grpc::Channel>& channel : channels_) {
+    while (true) {
+      const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_READY) break;
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return NotConnected(absl::StatusCode::kUnavailable, "refused");
+      if (!channel->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
+        return NotConnected(absl::StatusCode::kDeadlineExceeded, "");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Transport::NotConnected(absl::StatusCode code, const std::string& why) const {
+  const std::string to = "no connection to " + options_.endpoint;
+  return LocalError(code, reason::kNotConnected, {},
+                    code == absl::StatusCode::kDeadlineExceeded ? to + " before the deadline" : to + ": " + why);
+}
+
 absl::StatusOr<grpc::ByteBuffer> Transport::Call(const std::string& method, const Pieces& request,
                                                  const CallOptions& options) const {
   const absl::Duration timeout = options.timeout.value_or(options_.timeout);
@@ -145,8 +165,9 @@ absl::StatusOr<grpc::ByteBuffer> Transport::Call(const std::string& method, cons
   for (int attempt = 1;; ++attempt) {
     Attempt result = Try(method, request, options, deadline);
     if (result.status.ok()) return std::move(result.reply);
-    const std::optional<absl::Duration> delay = RetryDelay(retry, attempt, result.status, result.pushback, Uniform());
-    if (!delay || absl::Now() + *delay >= deadline) return result.status;
+    const std::optional<absl::Duration> delay =
+        RetryDelay(retry, attempt, result.status, result.pushback, Uniform(), deadline - absl::Now());
+    if (!delay) return result.status;
     if (!Sleep(*delay, options.stop)) return absl::CancelledError("stopped by the caller");
   }
 }
@@ -183,8 +204,7 @@ Transport::Attempt Transport::Try(const std::string& method, const Pieces& reque
     const bool unanswered = status.error_details().empty() &&
                             (absl::IsUnavailable(result.status) || absl::IsDeadlineExceeded(result.status));
     if (unanswered && channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
-      result.status = LocalError(result.status.code(), reason::kNotConnected, {},
-                                 "no connection to " + options_.endpoint + ": " + status.error_message());
+      result.status = NotConnected(result.status.code(), status.error_message());
     }
   }
   // Only after a call that ended early is there anything to wait for. Polls, as no other thread may be moving the

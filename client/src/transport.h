@@ -23,6 +23,9 @@ class Transport {
   // `options` are valid.
   explicit Transport(ClientOptions options);
 
+  // Opens the connections. OK, or NOT_CONNECTED: UNAVAILABLE, or DEADLINE_EXCEEDED.
+  absl::Status AwaitConnection(absl::Time deadline) const;
+
   // Sends `request` to `method` ("/package.Service/Method") until it succeeds, fails for good, or its time is over, and
   // returns the reply's bytes. When it returns, nothing holds the memory that `request` borrows.
   absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method, const Pieces& request,
@@ -31,6 +34,7 @@ class Transport {
  private:
   struct Attempt;
 
+  absl::Status NotConnected(absl::StatusCode code, const std::string& why) const;
   Attempt Try(const std::string& method, const Pieces& request, const CallOptions& options, absl::Time deadline) const;
 
   const ClientOptions options_;

@@ -116,7 +116,7 @@ TEST(CallTest, ManyThreadsOverSeveralConnections) {
 
 // Fails `failures` times with `refusal`, then succeeds; returns the number of attempts.
 int Attempts(int failures, const grpc::Status& refusal, const RetryPolicy& retry, absl::Status* status,
-             const char* pushback = nullptr) {
+             const char* pushback = nullptr, absl::Duration timeout = absl::Seconds(60)) {
   FakeDaemon daemon;
   std::atomic<int> attempts = 0;
   daemon.matmul = [&](grpc::ServerContext& context, const v1::MatmulRequest& request, v1::MatmulReply& reply) {
@@ -124,7 +124,7 @@ int Attempts(int failures, const grpc::Status& refusal, const RetryPolicy& retry
     if (pushback != nullptr) context.AddTrailingMetadata("grpc-retry-pushback-ms", pushback);
     return refusal;
   };
-  *status = Connect(daemon.endpoint(), retry).Matmul(SmallMatmul()).status();
+  *status = Connect(daemon.endpoint(), retry).Matmul(SmallMatmul(), {.timeout = timeout}).status();
   return attempts;
 }
 
@@ -148,14 +148,28 @@ TEST(RetryCallTest, RetryInfoGoesBeforeBackoff) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// The waits are short enough for a client that begins them all the same to fail here, rather than to hang.
 TEST(RetryCallTest, AWaitPastTheDeadlineIsNotBegun) {
+  constexpr absl::Duration kTimeout = absl::Seconds(4);
   absl::Status status;
-  EXPECT_EQ(Attempts(1, Refusal(grpc::UNAVAILABLE, "draining", "DRAINING", "", 86'400'000), AtOnce(), &status), 1);
+  EXPECT_EQ(
+      Attempts(1, Refusal(grpc::UNAVAILABLE, "draining", "DRAINING", "", 5000), AtOnce(), &status, nullptr, kTimeout),
+      1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(DetailsOf(status).reason, "DRAINING");
-  EXPECT_EQ(DetailsOf(status).retry_after, absl::Hours(24));
-  EXPECT_EQ(Attempts(1, grpc::Status(grpc::UNAVAILABLE, "starting"), Never(), &status), 1);
+  EXPECT_EQ(DetailsOf(status).retry_after, absl::Seconds(5));
+  RetryPolicy slow;
+  slow.initial_backoff = slow.max_backoff = absl::Seconds(10);
+  EXPECT_EQ(Attempts(1, grpc::Status(grpc::UNAVAILABLE, "starting"), slow, &status, nullptr, kTimeout), 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CallTest, AConnectionMayBeAwaited) {
+  FakeDaemon daemon;
+  EXPECT_TRUE(Connect(daemon.endpoint(), {}, /*channels=*/3).AwaitConnection(kForever).ok());
+  const absl::Status refused = Connect("unix:/nonexistent/kernd.sock").AwaitConnection(kForever);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_EQ(DetailsOf(refused).reason, "NOT_CONNECTED");
 }
 
 TEST(RetryCallTest, Pushback) {

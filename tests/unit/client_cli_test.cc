@@ -1,101 +1,16 @@
-// kernctl without its process: what it prints, and how it ends.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// kernctl as a program: help, bad arguments, errors, health.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <sstream>
-#include <string>
-#include <vector>
+#include <fstream>
 
-#include "client/cli/app.h"
-#include "client/cli/context.h"
-#include "client/cli/files/tensor_file.h"
-#include "client/cli/operands.h"
-#include "client/cli/operation.h"
-#include "client/cli/table.h"
-#include "client/cli/types.h"
-#include "kernels/reference/convert.h"
-#include "nlohmann/json.hpp"
-#include "tests/unit/client_fake_daemon.h"
+#include "tests/unit/client_cli_fixture.h"
 
 namespace kernd::cli {
 namespace {
-
-using client::FakeDaemon;
-using client::Refusal;
-using nlohmann::json;
-using testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome Kernctl(std::vector<std::string> arguments) {
-  std::ostringstream out, err;
-  const int code = Run(std::move(arguments), out, err);
-  return {code, out.str(), err.str()};
-}
-
-Outcome Kernctl(const FakeDaemon& daemon, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"--endpoint", daemon.endpoint()});
-  return Kernctl(std::move(arguments));
-}
-
-class CliTest : public testing::Test {
- protected:
-  CliTest() {
-    ::unsetenv("KERND_ENDPOINT");
-    std::string name = (std::filesystem::temp_directory_path() / "kernd-cli.XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    daemon_.attention = [this](grpc::ServerContext&, const v1::AttentionRequest& request, v1::AttentionReply& reply) {
-      attention_ = request;
-      *reply.mutable_o() = request.attention().q();
-      reply.mutable_lse()->set_dtype(v1::DATA_TYPE_F32);
-      reply.mutable_lse()->add_shape(1);
-      reply.mutable_lse()->set_data("\0\0\x80\x3f", 4);
-      Fill(reply);
-      return grpc::Status::OK;
-    };
-    daemon_.matmul = [this](grpc::ServerContext&, const v1::MatmulRequest& request, v1::MatmulReply& reply) {
-      matmul_ = request;
-      *reply.mutable_d() = request.matmul().a();
-      Fill(reply);
-      return grpc::Status::OK;
-    };
-  }
-  ~CliTest() override { std::filesystem::remove_all(folder_); }
-
-  template <typename Reply>
-  static void Fill(Reply& reply) {
-    reply.mutable_kernel()->set_name("some_kernel");
-    reply.mutable_kernel()->set_device("cpu");
-    reply.mutable_kernel()->set_numerics("default");
-    reply.mutable_kernel()->set_reason("forced");
-    reply.mutable_timing()->set_total_us(100);
-    reply.mutable_timing()->set_kernel_us(75.25);
-    reply.mutable_memory()->set_peak_bytes(2048);
-    reply.mutable_memory()->set_naive_bytes(7168);
-  }
-
-  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
-
-  // A file with `values` as F32 [1, 1, 2, 2].
-  std::string File(const std::string& name, const std::vector<float>& values) const {
-    EXPECT_TRUE(WriteTensor(Path(name), "x", client::View(values, {1, 1, 2, 2})).ok());
-    return Path(name);
-  }
-
-  std::filesystem::path folder_;
-  FakeDaemon daemon_;
-  v1::AttentionRequest attention_;
-  v1::MatmulRequest matmul_;
-};
 
 constexpr char kHelp[] =
     R"(kernctl: matrix products and attention on a kernd daemon
@@ -114,13 +29,18 @@ Options:
 Subcommands:
   matmul                      D = act(alpha * op(A) op(B) + beta * C + bias)
   attention                   O = softmax(QK^T) V
+  verify                      Hold the daemon's results against an fp64 reference
+  bench                       Latency and throughput under a load
+  doctor                      What is wrong here, and what to do; to paste into a bug report
+  top                         The daemon's load, live: calls, stages, memory, kernels, errors
   health                      Whether the daemon serves: exit code 0, or 4 where it does not
   gpu-info                    The daemon, its devices, and what it can compute
   kernels                     The kernels of the daemon
+  completion                  Print a script that completes kernctl in a shell
 
 Tensor files: FILE.npy, FILE.safetensors (with one tensor), FILE.safetensors:TENSOR.
 Exit codes: 0 well; 1 bad arguments or files; 2 no connection; 3 the call failed or was refused;
-4 not SERVING, or not what --expect says.
+4 not SERVING, not what --expect says, or not verified.
 )";
 
 TEST_F(CliTest, Help) {
@@ -226,213 +146,6 @@ TEST_F(CliTest, HealthHasTheExitCodesOfTheProbe) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST_F(CliTest, AttentionSendsWhatItsOptionsSay) {
-  const std::string x = File("x.npy", {1, 2, 3, 4});
-  const Outcome outcome = Kernctl(daemon_, {"attention",
-                                            "--q",
-                                            x,
-                                            "--k",
-                                            x,
-                                            "--v",
-                                            x,
-                                            "--layout",
-                                            "blhd",
-                                            "--scale",
-                                            "-0.5",
-                                            "--causal",
-                                            "--alignment",
-                                            "bottom-right",
-                                            "--window-left",
-                                            "0",
-                                            "--window-right",
-                                            "9",
-                                            "--softcap",
-                                            "30",
-                                            "--slopes",
-                                            "0.5,0.25",
-                                            "--sinks",
-                                            "1,-2",
-                                            "--q-lengths",
-                                            "1",
-                                            "--kv-lengths",
-                                            "2",
-                                            "--lse",
-                                            "--numerics",
-                                            "batch-invariant",
-                                            "--tile",
-                                            "16x32x64",
-                                            "--out-dtype",
-                                            "f32",
-                                            "--request-id",
-                                            "id-1",
-                                            "--priority",
-                                            "-3",
-                                            "--device",
-                                            "cpu"});
-  ASSERT_EQ(outcome.code, kOk) << outcome.err;
-  const v1::AttentionOp& op = attention_.attention();
-  EXPECT_EQ(op.layout(), v1::ATTENTION_LAYOUT_BLHD);
-  EXPECT_EQ(op.q().data().size(), 16u);
-  EXPECT_EQ(op.scale(), -0.5);
-  EXPECT_TRUE(op.causal());
-  EXPECT_EQ(op.alignment(), v1::MASK_ALIGNMENT_BOTTOM_RIGHT);
-  EXPECT_TRUE(op.has_window_left());
-  EXPECT_EQ(op.window_right(), 9);
-  EXPECT_EQ(op.softcap(), 30);
-  EXPECT_THAT(op.alibi_slopes(), testing::ElementsAre(0.5f, 0.25f));
-  EXPECT_THAT(op.sinks(), testing::ElementsAre(1.f, -2.f));
-  EXPECT_THAT(op.q_lengths(), testing::ElementsAre(1));
-  EXPECT_THAT(op.kv_lengths(), testing::ElementsAre(2));
-  EXPECT_TRUE(op.want_lse());
-  EXPECT_EQ(op.numerics(), v1::NUMERICS_BATCH_INVARIANT);
-  EXPECT_EQ(op.kernel().tile().n(), 32);
-  EXPECT_EQ(op.o().dtype(), v1::DATA_TYPE_F32);
-  EXPECT_EQ(attention_.options().request_id(), "id-1");
-  EXPECT_EQ(attention_.options().priority(), -3);
-  EXPECT_EQ(attention_.options().placement().device_uuid(), "cpu");
-}
-
-TEST_F(CliTest, RandomPackedAttentionHasOffsetsAndNothingUnasked) {
-  ASSERT_EQ(Kernctl(daemon_, {"attention", "--random", "3x4x5x6,2,7,8", "--layout", "packed", "--dtype", "bf16"}).code,
-            kOk);
-  const v1::AttentionOp& packed = attention_.attention();
-  EXPECT_THAT(packed.q().shape(), testing::ElementsAre(15, 4, 6));
-  EXPECT_THAT(packed.k().shape(), testing::ElementsAre(21, 2, 6));
-  EXPECT_THAT(packed.v().shape(), testing::ElementsAre(21, 2, 8));
-  EXPECT_THAT(packed.q_offsets(), testing::ElementsAre(0, 5, 10, 15));
-  EXPECT_THAT(packed.kv_offsets(), testing::ElementsAre(0, 7, 14, 21));
-  EXPECT_EQ(packed.q().dtype(), v1::DATA_TYPE_BF16);
-  EXPECT_FALSE(packed.has_scale() || packed.has_window_left() || packed.has_softcap() || packed.has_kernel() ||
-               packed.has_o());
-  EXPECT_FALSE(attention_.has_options());
-}
-
-TEST_F(CliTest, MatmulSendsWhatItsOptionsSay) {
-  const std::vector<float> scale = {1, 2, 3, 4, 5, 6};
-  ASSERT_TRUE(WriteTensor(Path("row.npy"), "s", client::View(scale, {6})).ok());
-  ASSERT_TRUE(WriteTensor(Path("block.npy"), "s", client::View(scale, {2, 3})).ok());
-  const Outcome outcome = Kernctl(daemon_, {"matmul",
-                                            "--random",
-                                            "5x6x2x3",
-                                            "--dtype",
-                                            "i8",
-                                            "--transpose-a",
-                                            "--transpose-b",
-                                            "--alpha",
-                                            "0",
-                                            "--beta",
-                                            "-2",
-                                            "--activation",
-                                            "gelu",
-                                            "--a-scale",
-                                            Path("block.npy"),
-                                            "--a-scale-block",
-                                            "3x1",
-                                            "--b-scale",
-                                            Path("row.npy"),
-                                            "--c",
-                                            Path("row.npy"),
-                                            "--bias",
-                                            Path("row.npy"),
-                                            "--kernel",
-                                            "k"});
-  ASSERT_EQ(outcome.code, kOk) << outcome.err;
-  const v1::MatmulOp& op = matmul_.matmul();
-  EXPECT_THAT(op.a().shape(), testing::ElementsAre(5, 3, 6));
-  EXPECT_THAT(op.b().shape(), testing::ElementsAre(5, 2, 3));
-  EXPECT_TRUE(op.transpose_a() && op.transpose_b());
-  EXPECT_TRUE(op.has_alpha());
-  EXPECT_EQ(op.alpha(), 0);
-  EXPECT_EQ(op.beta(), -2);
-  EXPECT_EQ(op.activation(), v1::ACTIVATION_GELU);
-  EXPECT_EQ(op.a_scale().kind(), v1::Scales::KIND_BLOCK);
-  EXPECT_EQ(op.a_scale().block_rows(), 3);
-  EXPECT_EQ(op.a_scale().block_k(), 1);
-  EXPECT_EQ(op.b_scale().kind(), v1::Scales::KIND_ROW);
-  EXPECT_EQ(op.c().shape_size(), 1);
-  EXPECT_EQ(op.bias().shape_size(), 1);
-  EXPECT_EQ(op.kernel().name(), "k");
-  EXPECT_EQ(Kernctl(daemon_, {"matmul", "--random", "2x2x2", "--dtype", "i8", "--a-scale", Path("block.npy")}).code,
-            kBadArguments)
-      << "a scale for each block needs the block's size";
-}
-
-TEST_F(CliTest, ResultsAreWrittenAndCompared) {
-  const std::string x = File("x.npy", {1, -2, 3, 4}), near = File("near.npy", {1, -2, 3, 4.00003f}),
-                    far = File("far.npy", {1, -2, 3, 4.00005f});
-  const std::vector<std::string> call = {"attention", "--q", x, "--k", x, "--v", x};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), call.begin(), call.end());
-    return Kernctl(daemon_, more);
-  };
-  EXPECT_EQ(with({"--out", Path("o.safetensors"), "--lse-out", Path("lse.npy")}).code, kOk);
-  const absl::StatusOr<client::Tensor> o = ReadTensor(Path("o.safetensors:o"));
-  ASSERT_TRUE(o.ok()) << o.status();
-  EXPECT_EQ(o->values<float>()[1], -2);
-  EXPECT_EQ(ReadTensor(Path("lse.npy"))->values<float>()[0], 1.0f);
-
-  // F32: 1e-5 of the largest expected value, 4.
-  const Outcome good = with({"--expect", near});
-  EXPECT_EQ(good.code, kOk) << good.out;
-  EXPECT_THAT(good.out, HasSubstr("expect  OK: max error 3"));
-  const Outcome bad = with({"--expect", far});
-  EXPECT_EQ(bad.code, kWrong);
-  EXPECT_THAT(bad.out, HasSubstr("WRONG"));
-  EXPECT_THAT(bad.out, HasSubstr("1 of 4 differ, first at [3]"));
-  EXPECT_EQ(with({"--expect", far, "--tolerance", "1e-4"}).code, kOk);
-  EXPECT_EQ(with({"--expect", near, "--tolerance", "0"}).code, kWrong);
-  const json report = json::parse(with({"--expect", far, "--json"}).out);
-  EXPECT_EQ(report.at("expect").at("ok"), false);
-  EXPECT_EQ(report.at("expect").at("mismatches"), 1);
-
-  const std::vector<float> flat = {1, -2, 3, 4};
-  ASSERT_TRUE(WriteTensor(Path("flat.npy"), "x", client::View(flat, {4})).ok());
-  EXPECT_EQ(with({"--expect", Path("flat.npy")}).code, kBadArguments) << "another shape";
-  const std::string nan = File("nan.npy", {1, -2, 3, std::nanf("")});
-  EXPECT_EQ(with({"--expect", nan}).code, kWrong) << "a number where NaN is expected";
-}
-
-TEST_F(CliTest, ACallIsReportedForPeople) {
-  const std::string x = File("x.npy", {1, 2, 3, 4});
-  const Outcome outcome = Kernctl(daemon_, {"attention", "--q", x, "--k", x, "--v", x});
-  EXPECT_THAT(outcome.out, HasSubstr("q       F32[1,1,2,2]\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("kernel  some_kernel, on cpu, numerics default, chosen by forced\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("memory  2.0 KiB at most"));
-  EXPECT_THAT(outcome.out, HasSubstr("naive   7.0 KiB, 3.5 times as much\n"));
-  EXPECT_THAT(outcome.out, HasSubstr(" 75.2  #"));
-  EXPECT_THAT(outcome.out, HasSubstr("\nqueue "));
-  const json report = json::parse(Kernctl(daemon_, {"attention", "--q", x, "--k", x, "--v", x, "--json"}).out);
-  EXPECT_EQ(report.at("results").at("o").at("shape"), json({1, 1, 2, 2}));
-  EXPECT_EQ(report.at("timing_us").at("kernel"), 75.25);
-  EXPECT_GT(report.at("timing_us").at("client"), 0.0);
-  EXPECT_EQ(report.at("memory").at("naive_bytes"), 7168);
-  EXPECT_EQ(report.at("kernel").at("reason"), "forced");
-}
-
-TEST_F(CliTest, APlanRunsNothing) {
-  v1::PlanRequest seen;
-  daemon_.plan = [&seen](grpc::ServerContext&, const v1::PlanRequest& request, v1::PlanReply& reply) {
-    seen = request;
-    v1::PlanReply::Step& step = *reply.add_steps();
-    step.mutable_kernel()->set_name("planned_kernel");
-    step.mutable_memory()->set_peak_bytes(1234);
-    v1::Tensor& d = *step.add_results();
-    d.set_dtype(v1::DATA_TYPE_F16);
-    d.add_shape(3);
-    return grpc::Status::OK;
-  };
-  const Outcome outcome = Kernctl(daemon_, {"matmul", "--random", "100000x100000x100000", "--plan"});
-  ASSERT_EQ(outcome.code, kOk) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("d       F16[3]\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("planned_kernel"));
-  EXPECT_THAT(seen.steps(0).matmul().a().shape(), testing::ElementsAre(100000, 100000));
-  EXPECT_EQ(json::parse(Kernctl(daemon_, {"matmul", "--random", "2x2x2", "--plan", "--json"}).out)
-                .at("memory")
-                .at("peak_bytes"),
-            1234);
-  EXPECT_EQ(matmul_.matmul().a().shape_size(), 0) << "the operation itself was called";
-}
-
 TEST_F(CliTest, ARefusalSaysFieldReasonWhenAndWhatNext) {
   daemon_.matmul = [](grpc::ServerContext&, const v1::MatmulRequest&, v1::MatmulReply&) {
     return Refusal(grpc::RESOURCE_EXHAUSTED, "no room", "MEMORY_FULL", "matmul.a", 1500);
@@ -472,47 +185,119 @@ TEST_F(CliTest, MetadataIsSent) {
   EXPECT_EQ(json::parse(Kernctl(daemon_, {"kernels", "--json"}).out).at(0).at("tile"), json({64, 0, 0}));
 }
 
-TEST(RandomTest, SeededNormalAndRounded) {
-  const auto values = [](client::DataType dtype, std::uint64_t seed, std::uint32_t stream) {
-    const absl::StatusOr<client::Tensor> tensor = RandomTensor(dtype, {100, 100}, seed, stream);
-    EXPECT_TRUE(tensor.ok()) << tensor.status();
-    return reference::LoadAll(KernelType(dtype), tensor->bytes().data(), 10'000);
+TEST_F(CliTest, WithJsonLocalErrorsAreJsonToo) {
+  const auto error = [](std::vector<std::string> line) {
+    line.push_back("--json");
+    const Outcome outcome = Kernctl(line);
+    EXPECT_EQ(outcome.code, kBadArguments) << testing::PrintToString(line);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    const json parsed = json::parse(outcome.err, nullptr, /*allow_exceptions=*/false);
+    return parsed.is_object() && parsed.contains("error") ? parsed["error"]
+                                                          : json({{"code", outcome.err}, {"message", ""}});
   };
-  for (const client::DataType dtype : {client::DataType::kF32, client::DataType::kF16, client::DataType::kBF16,
-                                       client::DataType::kF8E4M3, client::DataType::kI8}) {
-    const std::vector<double> x = values(dtype, 7, 0);
-    EXPECT_EQ(x, values(dtype, 7, 0));
-    EXPECT_NE(x, values(dtype, 8, 0));
-    EXPECT_NE(x, values(dtype, 7, 1));
-    const double size = dtype == client::DataType::kI8 ? 32 : 1;
-    double sum = 0, squares = 0;
-    for (const double value : x) {
-      sum += value / size;
-      squares += value * value / (size * size);
-    }
-    // Ten standard errors of 10,000 deviates.
-    EXPECT_NEAR(sum / 1e4, 0, 0.1) << client::Name(dtype);
-    EXPECT_NEAR(squares / 1e4, 1, 0.15) << client::Name(dtype);
+  EXPECT_EQ(error({"dance"}).at("code"), "INVALID_ARGUMENT");
+  EXPECT_THAT(error({"dance"}).at("message").get<std::string>(), HasSubstr("dance"));
+  EXPECT_EQ(error({}).at("message"), "no command given");
+  EXPECT_EQ(error({"matmul", "--a", "absent.npy", "--b", "absent.npy"}).at("code"), "NOT_FOUND");
+  EXPECT_THAT(error({"matmul", "--random", "2x2"}).at("message").get<std::string>(), HasSubstr("MxNxK"));
+}
+
+TEST_F(CliTest, OptionsThatCannotGoTogetherAreBothNamed) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"matmul", "--random", "2x2x2", "--a", "a.npy"},
+      {"matmul", "--random", "2x2x2", "--b", "b.npy"},
+      {"attention", "--random", "1x2x3x4", "--q", "q.npy"},
+      {"attention", "--random", "1x2x3x4", "--k", "k.npy"},
+      {"attention", "--random", "1x2x3x4", "--v", "v.npy"},
+      {"matmul", "--plan", "", "--out", "d.npy"},
+      {"matmul", "--plan", "", "--expect", "d.npy"},
+      {"attention", "--plan", "", "--lse-out", "lse.npy"},
+      {"verify", "--all", "", "--kernel", "k"},
+      {"verify", "--a", "a.npy", "--quick", ""},
+  };
+  for (std::vector<std::string> line : lines) {
+    const std::string first = line[1], second = line[3];
+    std::erase(line, "");
+    const Outcome outcome = Kernctl(line);
+    EXPECT_EQ(outcome.code, kBadArguments) << first << " " << second;
+    EXPECT_THAT(outcome.err, HasSubstr(first));
+    EXPECT_THAT(outcome.err, HasSubstr(second));
   }
 }
 
-TEST(TableTest, Text) {
-  Table table({Table::Align::kLeft, Table::Align::kRight});
-  table.Add({"a", "1.5", "x"});
-  table.Add({"long", "10.25"});
-  std::ostringstream out;
-  table.Print(out, 1);
-  EXPECT_EQ(out.str(), " a       1.5  x\n long  10.25\n");
-  EXPECT_EQ(FormatBytes(0), "0 B");
-  EXPECT_EQ(FormatBytes(1023), "1023 B");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatBytes((1 << 20) - 1), "1.0 MiB");
-  EXPECT_EQ(FormatBytes(INT64_MAX), "8.0 EiB");
-  EXPECT_EQ(Bar(1, 2, 10), "#####");
-  EXPECT_EQ(Bar(0.001, 100, 10), "#");
-  EXPECT_EQ(Bar(5, 2, 10), "##########");
-  EXPECT_EQ(Bar(0, 2, 10), "");
-  EXPECT_EQ(Bar(1, 0, 10), "");
+// None of these tensors can be made: were the size not checked first, the test would run out of memory.
+TEST_F(CliTest, OperandsThatNoCallCanCarryAreRefusedBeforeTheyAreMade) {
+  for (const char* sizes :
+       {"1000000x1000000x1000000", "2x1x1073741823", "4611686018427387904x1x2", "16777216x16777216x1x1"}) {
+    const Outcome outcome = Kernctl({"matmul", "--random", sizes});
+    EXPECT_EQ(outcome.code, kBadArguments) << sizes;
+    EXPECT_THAT(outcome.err, HasSubstr("2 GiB")) << sizes;
+  }
+  EXPECT_THAT(Kernctl({"attention", "--random", "1x1x1000000x1000000"}).err, HasSubstr("2 GiB"));
+  for (const char* sizes : {"1000000000000x0x0x0", "131073x1x1x1", "2x1x9223372036854775807x1"}) {
+    const Outcome outcome = Kernctl({"attention", "--random", sizes, "--layout", "packed", "--plan"});
+    EXPECT_EQ(outcome.code, kBadArguments) << sizes;
+    EXPECT_THAT(outcome.err, HasSubstr("more sequences or rows")) << sizes;
+  }
+}
+
+// A peer that accepts and says nothing: the connection never stands.
+TEST_F(CliTest, ADeadlineThatRanOutWhileConnectingSaysBoth) {
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = Path("silent.sock");
+  ASSERT_LT(path.size(), sizeof address.sun_path);
+  std::copy(path.begin(), path.end(), address.sun_path);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 8), 0);
+  for (const auto& call : {std::vector<std::string>{"health"}, {"matmul", "--random", "2x2x2"}}) {
+    std::vector<std::string> line = {"--endpoint", "unix:" + path, "--timeout", "50ms"};
+    line.insert(line.end(), call.begin(), call.end());
+    const Outcome outcome = Kernctl(line);
+    EXPECT_EQ(outcome.code, kNotConnected);
+    EXPECT_EQ(outcome.err, "kernctl: no connection to unix:" + path + " when the 50ms of --timeout were over\n");
+    line.push_back("--json");
+    const json error = json::parse(Kernctl(line).err).at("error");
+    EXPECT_EQ(error.at("code"), "DEADLINE_EXCEEDED");
+    EXPECT_EQ(error.at("reason"), "NOT_CONNECTED");
+  }
+  ::close(listener);
+}
+
+TEST_F(CliTest, ForeignTextIsMadeFitForATerminal) {
+  daemon_.matmul = [](grpc::ServerContext&, const v1::MatmulRequest&, v1::MatmulReply&) {
+    return Refusal(grpc::INTERNAL, "clear \x1b[2J screen\nkernctl: all is well",
+                   "RE\x1b"
+                   "ASON",
+                   "fi\reld");
+  };
+  daemon_.kernels = [](grpc::ServerContext&, const v1::ListKernelsRequest&, v1::ListKernelsReply& reply) {
+    reply.add_kernels()->set_name("kernel\x1b]0;title\x07");
+    return grpc::Status::OK;
+  };
+  const auto is_plain = [](const std::string& text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); });
+  };
+  const Outcome refused = Kernctl(daemon_, {"matmul", "--random", "2x2x2"});
+  EXPECT_THAT(refused.err, HasSubstr("clear \\x1b[2J screen\\nkernctl: all is well\n"));
+  EXPECT_TRUE(is_plain(refused.err)) << refused.err;
+  EXPECT_TRUE(is_plain(Kernctl(daemon_, {"kernels"}).out));
+  EXPECT_TRUE(is_plain(Kernctl(daemon_, {"kernels", "--json"}).out));
+
+  const std::string header = "{\"\x1b[31mred\": {\"dtype\": \"\x1b[2J\", \"shape\": [], \"data_offsets\": [0, 0]}}";
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  std::ofstream(Path("hostile.safetensors"), std::ios::binary) << length << header;
+  for (const bool as_json : {false, true}) {
+    const std::string file = Path("hostile.safetensors");
+    std::vector<std::string> line = {"matmul", "--a", file, "--b", file};
+    if (as_json) line.push_back("--json");
+    const Outcome outcome = Kernctl(line);
+    EXPECT_EQ(outcome.code, kBadArguments);
+    EXPECT_TRUE(is_plain(outcome.err)) << outcome.err;
+  }
 }
 
 }  // namespace

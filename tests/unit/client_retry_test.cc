@@ -13,6 +13,8 @@ namespace {
 
 const absl::Status kUnavailable = absl::UnavailableError("down");
 
+constexpr absl::Duration kLeft = absl::Hours(10);  // more than any wait here
+
 RetryPolicy Policy() {
   RetryPolicy policy;
   policy.max_attempts = 5;
@@ -25,37 +27,49 @@ RetryPolicy Policy() {
 
 TEST(RetryTest, BackoffGrowsUpToItsLimitAndEndsWithTheAttempts) {
   const double middle = 0.5;  // no jitter either way
-  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, middle), absl::Milliseconds(100));
-  EXPECT_EQ(RetryDelay(Policy(), 2, kUnavailable, {}, middle), absl::Milliseconds(200));
-  EXPECT_EQ(RetryDelay(Policy(), 3, kUnavailable, {}, middle), absl::Milliseconds(350));
-  EXPECT_EQ(RetryDelay(Policy(), 4, kUnavailable, {}, middle), absl::Milliseconds(350));
-  EXPECT_EQ(RetryDelay(Policy(), 5, kUnavailable, {}, middle), std::nullopt);
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, middle, kLeft), absl::Milliseconds(100));
+  EXPECT_EQ(RetryDelay(Policy(), 2, kUnavailable, {}, middle, kLeft), absl::Milliseconds(200));
+  EXPECT_EQ(RetryDelay(Policy(), 3, kUnavailable, {}, middle, kLeft), absl::Milliseconds(350));
+  EXPECT_EQ(RetryDelay(Policy(), 4, kUnavailable, {}, middle, kLeft), absl::Milliseconds(350));
+  EXPECT_EQ(RetryDelay(Policy(), 5, kUnavailable, {}, middle, kLeft), std::nullopt);
 }
 
 TEST(RetryTest, JitterSpreadsBackoffBothWays) {
-  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.0), absl::Milliseconds(50));
-  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.75), absl::Milliseconds(125));
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.0, kLeft), absl::Milliseconds(50));
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.75, kLeft), absl::Milliseconds(125));
 }
 
 TEST(RetryTest, AHugeNumberOfAttemptsStaysAtTheLimit) {
   RetryPolicy policy = Policy();
   policy.max_attempts = 1 << 30;
-  EXPECT_EQ(RetryDelay(policy, 1'000'000, kUnavailable, {}, 0.5), absl::Milliseconds(350));
+  EXPECT_EQ(RetryDelay(policy, 1'000'000, kUnavailable, {}, 0.5, kLeft), absl::Milliseconds(350));
 }
 
 TEST(RetryTest, TheDaemonsWordGoesBeforeBackoffAndIsNeverShortened) {
   const absl::Status told = FromGrpc(Refusal(grpc::UNAVAILABLE, "starting", "STARTING", "", 5000));
-  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.0), absl::Seconds(5));
-  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.5), absl::Milliseconds(6250));
-  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.delay = absl::Seconds(1)}, 0.0), absl::Seconds(1));
-  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.never = true}, 0.0), std::nullopt);
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.0, kLeft), absl::Seconds(5));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.5, kLeft), absl::Milliseconds(6250));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.delay = absl::Seconds(1)}, 0.0, kLeft), absl::Seconds(1));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {.never = true}, 0.0, kLeft), std::nullopt);
+}
+
+TEST(RetryTest, AWaitThatWouldTakeAllOfTheTimeLeftIsNotBegun) {
+  const absl::Status told = FromGrpc(Refusal(grpc::UNAVAILABLE, "starting", "STARTING", "", 5000));
+  const absl::Duration moment = absl::Nanoseconds(1);
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.0, absl::Seconds(5) + moment), absl::Seconds(5));
+  EXPECT_EQ(RetryDelay(Policy(), 1, told, {}, 0.0, absl::Seconds(5)), std::nullopt);
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.5, absl::Milliseconds(100) + moment), absl::Milliseconds(100));
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {}, 0.5, absl::Milliseconds(100)), std::nullopt);
+  EXPECT_EQ(RetryDelay(Policy(), 1, kUnavailable, {.delay = absl::ZeroDuration()}, 0.5, -absl::Seconds(1)),
+            std::nullopt);
 }
 
 TEST(RetryTest, OnlyUnavailableIsRetriedUnasked) {
   for (const auto code :
        {absl::StatusCode::kInvalidArgument, absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kInternal,
         absl::StatusCode::kCancelled, absl::StatusCode::kUnimplemented, absl::StatusCode::kResourceExhausted}) {
-    EXPECT_EQ(RetryDelay(Policy(), 1, absl::Status(code, "no"), {}, 0.5), std::nullopt) << static_cast<int>(code);
+    EXPECT_EQ(RetryDelay(Policy(), 1, absl::Status(code, "no"), {}, 0.5, kLeft), std::nullopt)
+        << static_cast<int>(code);
   }
 }
 
@@ -63,10 +77,10 @@ TEST(RetryTest, AFullDaemonIsRetriedOnlyWhenAskedForAndToldWhen) {
   const absl::Status full = FromGrpc(Refusal(grpc::RESOURCE_EXHAUSTED, "full", "MEMORY_FULL", "", 70));
   const absl::Status never_fits = FromGrpc(Refusal(grpc::RESOURCE_EXHAUSTED, "large", "TOO_LARGE"));
   RetryPolicy policy = Policy();
-  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0), std::nullopt);
+  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0, kLeft), std::nullopt);
   policy.on_resource_exhausted = true;
-  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0), absl::Milliseconds(70));
-  EXPECT_EQ(RetryDelay(policy, 1, never_fits, {}, 0.0), std::nullopt);
+  EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0, kLeft), absl::Milliseconds(70));
+  EXPECT_EQ(RetryDelay(policy, 1, never_fits, {}, 0.0, kLeft), std::nullopt);
 }
 
 TEST(RetryTest, ValidationNamesTheOption) {

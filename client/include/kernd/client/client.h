@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernd/client/attention.h"
 #include "kernd/client/device.h"
 #include "kernd/client/error.h"
@@ -33,8 +35,14 @@ namespace kernd::client {
 //   INTERNAL             a kernel failed, or BAD_REPLY
 class Client {
  public:
-  // Does not wait for the daemon: the first call does. INVALID_ARGUMENT names the option that is wrong.
+  // Does not wait for the daemon: the first call does, or AwaitConnection. INVALID_ARGUMENT names the option that is
+  // wrong.
   static absl::StatusOr<Client> Connect(const ClientOptions& options);
+
+  // Connects now, so that the first call need not: waits at most `timeout`. UNAVAILABLE where the daemon cannot be
+  // reached at the moment, DEADLINE_EXCEEDED where it did not answer in time, both NOT_CONNECTED. Calls may be made
+  // whatever this returned.
+  absl::Status AwaitConnection(absl::Duration timeout) const;
 
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;

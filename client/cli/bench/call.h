@@ -1,0 +1,55 @@
+// A problem with its operands, ready to be called again and again, and the judgement on each reply.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/bench/mix.h"
+#include "client/cli/operands.h"
+#include "kernd/client/client.h"
+
+namespace kernd::cli {
+
+// How operands reach the daemon. More ways become values here and cases of BenchCall::Make and Call; all else of the
+// bench does not know the difference.
+enum class Place : std::uint8_t {
+  kInline,  // in each request
+};
+
+struct BenchReply {
+  client::Tensor result;
+  client::Timing timing;
+  client::KernelUsed kernel;
+};
+
+class BenchCall {
+ public:
+  // Makes the operands up: N(0,1) from `seed`.
+  static absl::StatusOr<BenchCall> Make(const BenchProblem& problem, Place place, std::uint64_t seed);
+
+  // Thread-safe.
+  absl::StatusOr<BenchReply> Call(const client::Client& client, const client::CallOptions& options) const;
+
+  // Makes the first call, which the others are held against. Not beside any other member.
+  absl::Status First(const client::Client& client, const client::CallOptions& options);
+  // OK where `reply` has the type and the shape of the first one and, with `bits`, its bits; else DATA_LOSS.
+  absl::Status Judge(const BenchReply& reply, bool bits) const;
+
+  const BenchProblem& problem() const { return problem_; }
+  const client::KernelUsed& kernel() const { return first_.kernel; }  // of the first call
+  // Of a call's operands, and of its result.
+  std::int64_t sent_bytes() const { return sent_bytes_; }
+  std::int64_t received_bytes() const { return std::ssize(first_.result.bytes()); }
+
+ private:
+  BenchProblem problem_;
+  Operands operands_;  // the arguments point into it
+  std::variant<client::MatmulArgs, client::AttentionArgs> args_;
+  std::int64_t sent_bytes_ = 0;
+  BenchReply first_;
+};
+
+}  // namespace kernd::cli
