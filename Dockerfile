@@ -1,32 +1,56 @@
-# One file for both images. CPU (the default):
-#   docker build -t kernd .
-# CUDA: the devel image compiles, the base image of the same release runs.
-#   docker build -t kernd:cuda --build-arg BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
-#     --build-arg RUNTIME=nvidia/cuda:13.0.1-base-ubuntu24.04 .
-# Pin both by digest for a release. BASE and RUNTIME must be the same distribution, Debian 12 or Ubuntu 24.04.
+# One file for every image; three arguments choose.
+#   CPU    docker build -t kernd .
+#   CUDA   docker build -t kernd:cuda --build-arg PRESET=all-gpus \
+#            --build-arg BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
+#            --build-arg RUNTIME=nvidia/cuda:13.0.1-base-ubuntu24.04 .
+# BASE compiles, RUNTIME runs; both must be the same distribution, Debian 12 or Ubuntu 24.04. For a release pin both by
+# digest, and give VERSION and REVISION.
 ARG BASE=debian:12
 ARG RUNTIME=debian:12-slim
 
 FROM ${BASE} AS build
-SHELL ["/bin/bash", "-eo", "pipefail", "-c"]
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+ENV DEBIAN_FRONTEND=noninteractive
 COPY deploy/packages.txt /src/deploy/packages.txt
-RUN apt-get update \
-    && awk '$1 == "build" { print $2 }' /src/deploy/packages.txt \
-       | DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
-    && rm -rf /var/lib/apt/lists/*
+RUN --mount=type=tmpfs,target=/var/lib/apt/lists --mount=type=tmpfs,target=/var/cache/apt \
+    apt-get update \
+    && awk '$1 == "build" { print $2 }' /src/deploy/packages.txt | xargs apt-get install -y --no-install-recommends
 COPY . /src
-WORKDIR /src
-RUN cmake --preset default -DKERND_BUILD_TESTS=OFF -DKERND_BUILD_BENCH=OFF \
-    && cmake --build --preset default --target kernd kernctl \
-    && strip build/bin/kernd build/bin/kernctl
-# What the programs link tells which packages the runtime image needs, whatever the distribution calls them.
-RUN ldd build/bin/kernd build/bin/kernctl | awk '/=> \// { print $3 }' | sort -u \
-    | while read -r library; do dpkg-query -S "*/${library##*/}" | grep -v '^diversion ' | head -n 1; done \
-    | cut -d: -f1 \
-    | sort -u > build/runtime-packages.txt \
-    && test -s build/runtime-packages.txt
+# A preset of CMakePresets.json: `all-gpus` fails where BASE has no CUDA toolkit, `cpu` ignores one.
+ARG PRESET=cpu
+ARG REVISION=unknown
+# Warnings of a compiler that the project is not developed with are no reason to have no image. `install` strips the
+# programs and takes out the search path of the build folder.
+RUN --mount=type=cache,id=kernd-ccache,target=/root/.cache/ccache \
+    cmake -S /src -B /build --preset "${PRESET}" -DKERND_REVISION="${REVISION}" \
+      -DKERND_BUILD_TESTS=OFF -DKERND_BUILD_BENCH=OFF -DKERND_WERROR=OFF \
+    && cmake --build /build --target kernd kernctl \
+    && cmake --install /build --prefix /out --strip
+# What the programs link names the packages of the runtime image, whatever this distribution calls them. A library is
+# looked up below /usr/lib and /lib, which are one folder with two names.
+RUN ldd /out/bin/kernd /out/bin/kernctl | awk '/=> \// { print $3 }' | sort -u \
+    | while read -r library; do dpkg-query -S "*${library#/usr}" | grep -v '^diversion ' | head -n 1; done \
+    | cut -d: -f1 | sort -u > /out/runtime-packages.txt \
+    && test -s /out/runtime-packages.txt
+# cuBLASLt, half a gigabyte, is opened at run time: it comes along where kernd was built with CUDA.
+RUN mkdir /out/cuda \
+    && case "$(/out/bin/kernd --version)" in \
+         *"CUDA none"*) ;; \
+         *) cp -a /usr/local/cuda/lib64/libcublasLt.so.[0-9]* /out/cuda/ ;; \
+       esac
 
 FROM ${RUNTIME}
+COPY --from=build /out/runtime-packages.txt /src/LICENSE /src/THIRD_PARTY.md /usr/share/doc/kernd/
+COPY --from=build --chown=0:0 /out/cuda/ /usr/local/lib/
+RUN --mount=type=tmpfs,target=/var/lib/apt/lists --mount=type=tmpfs,target=/var/cache/apt \
+    --mount=type=tmpfs,target=/var/log \
+    apt-get update \
+    && DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
+       < /usr/share/doc/kernd/runtime-packages.txt \
+    && ldconfig
+# Owned by root: the service cannot change its own programs.
+COPY --from=build --chown=0:0 --chmod=755 /out/bin/kernd /out/bin/kernctl /usr/local/bin/
+
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="kernd" \
@@ -34,24 +58,18 @@ LABEL org.opencontainers.image.title="kernd" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /src/build/runtime-packages.txt /usr/share/doc/kernd/
-RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
-       < /usr/share/doc/kernd/runtime-packages.txt \
-    && rm -rf /var/lib/apt/lists/*
-COPY --from=build /src/LICENSE /src/THIRD_PARTY.md /usr/share/doc/kernd/
-# Owned by root: the service cannot change its own programs.
-COPY --from=build --chmod=755 /src/build/bin/kernd /src/build/bin/kernctl /usr/local/bin/
 
-# Numeric, so that Kubernetes can check runAsNonRoot.
-USER 10001:10001
+# In place of kernd's own defaults: inside a container loopback would reach nobody. There is no TLS: publish the ports
+# to trusted networks only. As variables, so that arguments after the image's name add options and repeat none.
+ENV KERND_LISTEN=0.0.0.0:50051 KERND_HTTP_LISTEN=0.0.0.0:9464
 # `utility` lets NVML be read. A driver that is too old is reported by kernd itself, not by a container that never
 # starts. All of it is ignored without a GPU.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility NVIDIA_DISABLE_REQUIRE=true
+# gRPC; metrics, /healthz and /readyz. There is no volume: kernd writes no file that it is not told to write.
 EXPOSE 50051 9464
+# Numeric, so that Kubernetes can check runAsNonRoot. Any other uid does as well.
+USER 10001:10001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["/usr/local/bin/kernctl", "--endpoint", "127.0.0.1:50051", "health"]
+  CMD ["/usr/local/bin/kernctl", "--timeout", "4s", "health"]
 ENTRYPOINT ["/usr/local/bin/kernd"]
-# Inside a container loopback would reach nobody. There is no TLS: publish the ports to trusted networks only.
-CMD ["--listen", "0.0.0.0:50051", "--http-listen", "0.0.0.0:9464"]
