@@ -5,13 +5,20 @@ add_library(kernd_flags INTERFACE)
 # Off for GCC 12, which sees overlaps and unset halves that are not there in std::string and absl::InlinedVector
 # (bugs 105329, 105562).
 target_compile_options(kernd_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow=local -Wnon-virtual-dtor -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-missing-field-initializers>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-maybe-uninitialized -Wno-uninitialized>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${KERND_WERROR}>>:-Werror>)
 if(KERND_SANITIZE)
   target_compile_options(kernd_flags INTERFACE -fsanitize=${KERND_SANITIZE} -fno-omit-frame-pointer -g)
   target_link_options(kernd_flags INTERFACE -fsanitize=${KERND_SANITIZE})
 endif()
+
+# Programs look into ../lib first: nothing is there in a build folder, and all they need in a bundle (deploy/bundle). As
+# RPATH, not RUNPATH, it also holds for what those libraries need themselves. `install` takes it out.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+add_link_options(LINKER:--disable-new-dtags)
 
 # A static library. Its sources include by path from the repository root ("server/core/engine.h"), except the public
 # headers, which are found as <kernd/...>.
@@ -28,9 +35,32 @@ function(kernd_test name label)
   add_executable(${name} ${ARG_SRCS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main kernd_flags)
+  if(KERND_SANITIZE MATCHES "thread")
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/sanitizers/absl_mutex.cc)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "^SKIPPED: ")
+endfunction()
+
+# The fuzz target NAME (tests/fuzz/README.md): the program NAME_fuzz, over corpus/NAME, with the words of dict/DICT.dict.
+# With libFuzzer where KERND_SANITIZE asks for it (the preset fuzz). Elsewhere with a driver of our own, and a CTest entry:
+# the corpus, and inputs mutated from it for two seconds.
+function(kernd_fuzz name)
+  cmake_parse_arguments(ARG "" "DICT" "DEPS" ${ARGN})
+  add_executable(${name}_fuzz ${name}.cc)
+  target_include_directories(${name}_fuzz PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name}_fuzz PRIVATE kernd_fuzz_driver ${ARG_DEPS} kernd_flags)
+  if(KERND_SANITIZE MATCHES "fuzzer")
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+    return()
+  endif()
+  set(arguments --seconds 2 ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+  if(ARG_DICT)
+    list(PREPEND arguments --dict ${CMAKE_CURRENT_SOURCE_DIR}/dict/${ARG_DICT}.dict)
+  endif()
+  add_test(NAME ${name}_fuzz COMMAND ${name}_fuzz ${arguments})
+  set_tests_properties(${name}_fuzz PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times softmax(Q K^T) V in numpy, F32, as its users write it: the peer of kernels_cpu_bench's attention rows.
+"""Times softmax(Q K^T) V in numpy, F32, as its users write it: the peer of kernbench's attention rows.
 
-usage: attention_numpy.py ROUNDS NAME...      NAME as kernels_cpu_bench prints it: attention/f32/b1h8/d64/L1024/causal
+usage: attention_numpy.py ROUNDS NAME...      NAME as kernbench prints it: attention/f32/b1h8/d64/L1024/causal
 Prints {NAME: median milliseconds}. Its BLAS takes its threads from OPENBLAS_NUM_THREADS.
 """
 

@@ -18,5 +18,6 @@ def write(machine, suite, build, results, note=""):
     """Writes `results`, rows of {name, value, unit, peer, peer_value, ratio}; gives the file's path."""
     facts = {"gpu": "", "driver": "", "cpu": cpu_model() + note, "date": str(datetime.date.today()), "build": build}
     out = RESULTS / f"{machine}-{suite}.json"
+    RESULTS.mkdir(exist_ok=True)  # a bundle carries none
     out.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
     return out

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs kernels_cpu_bench and its peers in turns and writes tests/bench/results/<machine>-cpu-kernels.json.
+"""Runs kernbench and its peers in turns and writes tests/bench/results/<machine>-cpu-kernels.json.
 
 The matmul rows have their peer, a oneDNN primitive alone, in the same process. The attention rows are set beside numpy's:
 several rounds of one process each, one after the other, so that both meet the same machine.
 
-usage: run_cpu_kernels.py --bench build/bin/kernels_cpu_bench --machine NAME [--threads 2] [--rounds 5] [--launcher "chrt -f 10"]
+usage: run_cpu_kernels.py --bench build/bin/kernbench --machine NAME [--threads 2] [--rounds 5] [--launcher "chrt -f 10"]
 """
 
 import argparse
@@ -18,6 +18,20 @@ import sys
 
 import results_file
 
+# Lines of kernbench's command line. The peer computes BF16 to F32: so does ours.
+CUBES = [f"{size}x{size}x{size}" for size in (64, 128, 256, 512, 768, 1024, 2048)]
+MATMULS = (
+    ["matmul", *CUBES, "1x4096x4096"],
+    ["matmul", *CUBES[3:4], *CUBES[5:], "--dtype", "bf16", "--result-dtype", "f32"],
+    ["matmul", *CUBES[3:4], *CUBES[5:], "--dtype", "i8"],
+    ["matmul", *CUBES[:2], *CUBES[3:4], *CUBES[5:], "1x4096x4096", "--kernel", "matmul_f32_cpu_packed"],
+)
+ATTENTIONS = (
+    ["attention", "1x8x1024x64", "1x8x128x64", "1x8x2048x128"],
+    ["attention", "1x8x1024x64", "--causal"],
+    ["attention", "1x8x1024x64", "--dtype", "bf16,f16,f8e4m3"],
+)
+
 HERE = pathlib.Path(__file__).resolve().parent
 # Settings that keep OpenBLAS below its best; both sides run without them.
 HOLDING_BACK = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -30,11 +44,20 @@ def run(command, args):
     return json.loads(out.stdout)
 
 
+def kernbench(words, args):
+    """The rows that it prints."""
+    return run([args.bench, "--threads", str(args.threads), *words, "--json"], args)["results"]
+
+
+def matmul_rows(args):
+    for words in MATMULS:
+        yield from kernbench([*words, "--peer", "onednn-primitive"], args)
+
+
 def attention_rows(args):
     own, peer = {}, {}
     for _ in range(args.rounds):
-        rows = run([args.bench, "attention", str(args.threads), "7"], args)
-        for row in rows:
+        for row in (row for words in ATTENTIONS for row in kernbench([*words, "--repeat", "7"], args)):
             own.setdefault(row["name"], []).append(row["value"])
         for name, value in run([sys.executable, str(HERE / "attention_numpy.py"), "5", *own], args).items():
             peer.setdefault(name, []).append(value)
@@ -46,17 +69,18 @@ def attention_rows(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bench", required=True, help="the kernels_cpu_bench program")
+    parser.add_argument("--bench", required=True, help="the kernbench program")
     parser.add_argument("--machine", required=True, help="a short name for this machine, for the file's name")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--launcher", default="", help="put before every command of both sides, to keep others off the cores")
     parser.add_argument("--build", default="Release")
     args = parser.parse_args()
-    results = run([args.bench, "matmul", str(args.threads)], args) + list(attention_rows(args))
+    results = list(matmul_rows(args)) + list(attention_rows(args))
     results_file.write(args.machine, "cpu-kernels", args.build, results, note=f", {args.threads} threads")
     for row in results:
-        print(f"{row['name']:44} {row['value']:10.4g} {row['unit']:8} {row['peer']} {row['peer_value']:.4g}  ratio {row['ratio']:.2f}")
+        peer = f" {row['peer']} {row['peer_value']:.4g}  ratio {row['ratio']:.2f}" if "peer" in row else ""
+        print(f"{row['name']:44} {row['value']:10.4g} {row['unit']:8}{peer}")
 
 
 if __name__ == "__main__":

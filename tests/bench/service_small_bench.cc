@@ -1,5 +1,6 @@
 // Small calls, idle cost and refusals of a real daemon beside a bare gRPC server, both in processes of their own, met
 // by the same kind of client in turns. Prints one JSON object; run_service_small.py keeps it.
+#include <sched.h>
 #include <spawn.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "kernd/v1/compute.grpc.pb.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/daemon.h"
+#include "tests/support/paths.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/requests.h"
 
@@ -32,6 +34,24 @@ double Quantile(std::vector<double> values, double q) {
   return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
+// Servers on one core, the client on another: where the scheduler puts them moves every number by a factor of two. A
+// child inherits its parent's core. No effect where there is one core only.
+void PinTo(int which) {
+  static const std::vector<int> cores = [] {
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    std::vector<int> list;
+    for (int i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &allowed)) list.push_back(i);
+    }
+    return list;
+  }();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<std::size_t>(which) % cores.size()], &one);
+  sched_setaffinity(0, sizeof(one), &one);
+}
+
 // The peer as a child process.
 class Echo {
  public:
@@ -42,8 +62,9 @@ class Echo {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     std::string bytes = "1024";
-    char* argv[] = {const_cast<char*>(KERND_ECHO_BINARY), bytes.data(), nullptr};
-    if (posix_spawn(&pid_, KERND_ECHO_BINARY, &actions, nullptr, argv, environ) != 0) std::exit(1);
+    std::string program = ProgramPath("grpc_echo_server");
+    char* argv[] = {program.data(), bytes.data(), nullptr};
+    if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ) != 0) std::exit(1);
     posix_spawn_file_actions_destroy(&actions);
     close(out[1]);
     FILE* lines = fdopen(out[0], "r");
@@ -146,9 +167,11 @@ void Refusals(nlohmann::json& rows) {
 
 int Main() {
   nlohmann::json rows = nlohmann::json::array();
+  PinTo(1);
   const auto daemon = Daemon::Start({"--log-calls", "false"});
   if (daemon == nullptr) return 1;
   const Echo echo_server;
+  PinTo(0);
   Client kernd(daemon->endpoint()), echo(echo_server.endpoint());
   SmallCalls(kernd, echo, rows);
   rows.push_back({{"name", "service/idle/resident"},

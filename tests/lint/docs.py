@@ -12,18 +12,22 @@ import pathlib
 import re
 import sys
 
-IGNORED = {"build", ".git", ".cache", ".venv", "__pycache__", ".ci"}
+IGNORED = {"build", "__pycache__"}  # and what begins with a dot
 OPENED = ("server", "client", "tests")  # the map also names what is in these
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def ignored(name):
+    return name in IGNORED or name.startswith(".")
 
 
 def folders(root):
     """Folders that the map must name, as "server/core/"."""
     found = []
-    for top in sorted(path for path in root.iterdir() if path.is_dir() and path.name not in IGNORED):
+    for top in sorted(path for path in root.iterdir() if path.is_dir() and not ignored(path.name)):
         inner = [path for path in top.iterdir() if path.is_dir()] if top.name in OPENED else []
         for path in [top, *inner]:
-            if path.name not in IGNORED and any(file.is_file() for file in path.rglob("*")):
+            if not ignored(path.name) and any(file.is_file() for file in path.rglob("*")):
                 found.append(f"{path.relative_to(root)}/")
     return found
 
@@ -49,7 +53,7 @@ def main():
     errors += [f"README.md: the map names {path}, which does not exist" for path in paths if not (root / path).exists()]
     errors += [f"README.md: the map does not name {path}" for path in folders(root) if path not in paths]
     for document in sorted(root.rglob("*.md")):
-        if IGNORED & set(document.relative_to(root).parts):
+        if any(ignored(part) for part in document.relative_to(root).parts):
             continue
         for link in LINK.findall(document.read_text(encoding="utf-8")):
             if "://" not in link and not link.startswith("mailto:") and not (document.parent / link).exists():

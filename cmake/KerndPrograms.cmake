@@ -1,0 +1,23 @@
+# Writes the names of all programs that a full build leaves in its bin/ to programs.txt, for deploy/bundle: what lies in
+# bin/ may be of an earlier tree.
+function(kernd_collect_programs folder result)
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  get_property(children DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  set(programs ${${result}})
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_target_property(left_out ${target} EXCLUDE_FROM_ALL)
+    if(type STREQUAL "EXECUTABLE" AND NOT left_out)
+      list(APPEND programs ${target})
+    endif()
+  endforeach()
+  foreach(child IN LISTS children)
+    kernd_collect_programs(${child} programs)
+  endforeach()
+  set(${result} ${programs} PARENT_SCOPE)
+endfunction()
+
+kernd_collect_programs(${PROJECT_SOURCE_DIR} programs)
+list(SORT programs)
+list(JOIN programs "\n" lines)
+file(WRITE ${CMAKE_BINARY_DIR}/programs.txt "${lines}\n")
