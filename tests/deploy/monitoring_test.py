@@ -194,7 +194,7 @@ class LoadedDaemonTest(unittest.TestCase):
             for method, code, *arguments in kinds:
                 command = [str(BIN / "kernctl"), "--endpoint", self.grpc, *arguments]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
-                # Of thousands of connections a busy machine's packet filter drops one now and then; not our subject.
+                # On a busy machine a connection is not answered now and then (cause unknown); not the subject here.
                 if done.returncode == NO_CONNECTION and (lost := lost + 1) < 20:
                     continue
                 if done.returncode != code:

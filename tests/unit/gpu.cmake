@@ -1,7 +1,7 @@
 # The GPU backend without a GPU.
 kernd_library(kernd_fake_gpu SRCS ${CMAKE_CURRENT_LIST_DIR}/../support/fake_gpu.cc HDRS ${CMAKE_CURRENT_LIST_DIR}/../support/fake_gpu.h
   DEPS kernd_gpu_runtime kernd_reference)
-kernd_test(gpu_backend_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_backend_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_pools_test.cc
+kernd_test(gpu_backend_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_backend_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_plan_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_pools_test.cc
   DEPS kernd_fake_gpu)
 
 # What is decided before there is a GPU; the table's own rows only where they are built.

@@ -10,7 +10,6 @@
 #include "kernels/reference/attention.h"
 #include "kernels/reference/matmul.h"
 #include "server/gpu/backend.h"
-#include "server/gpu/layout.h"
 #include "server/gpu/pinned_pool.h"
 #include "tests/support/fake_gpu.h"
 
@@ -22,7 +21,6 @@ using ::testing::ElementsAre;
 using testing::FakeGpu;
 using testing::FakeKernels;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 using Bytes = std::vector<std::byte>;
 
@@ -367,35 +365,6 @@ TEST_F(GpuBackendTest, SaysWhatItIs) {
   for (const core::DtypeSupport& row : backend_->Support()) {
     EXPECT_EQ(row.why_not.empty(), row.dtype == DataType::kF32) << Name(row.dtype);
   }
-}
-
-TEST(Capabilities, TiersAreThoseOfTheTable) {
-  using Tier = core::DeviceDescription::Tier;
-  const std::pair<int, Tier> rows[] = {{70, Tier::kUnsupported}, {75, Tier::kBasic}, {80, Tier::kFull},
-                                       {86, Tier::kFull},        {89, Tier::kFull},  {90, Tier::kAdvanced},
-                                       {100, Tier::kFull},       {120, Tier::kFull}};
-  for (const auto& [sm, tier] : rows) EXPECT_EQ(TierOf(sm), tier) << sm;
-  EXPECT_THAT(HardwareHas(70), ElementsAre("f16 tensor cores"));
-  EXPECT_THAT(HardwareHas(86), Contains("bf16 tensor cores"));
-  EXPECT_THAT(HardwareHas(120), Not(Contains("wgmma")));
-  EXPECT_EQ(CudaVersion(13000), "13.0");
-  EXPECT_EQ(CudaVersion(12090), "12.9");
-}
-
-TEST(DeviceLayout, AlignsEverythingAndRefusesWhatWraps) {
-  const auto layout = LayOut({1, -1, 0, 300}, 10, {257, 0}, 5);
-  ASSERT_TRUE(layout.has_value());
-  EXPECT_THAT(layout->operand_at, ElementsAre(0, DeviceLayout::kAbsent, 256, 256));
-  EXPECT_EQ(layout->tables_at, 768);
-  EXPECT_EQ(layout->input_bytes, 1024);
-  EXPECT_THAT(layout->result_at, ElementsAre(1024, 1536));
-  EXPECT_EQ(layout->workspace_at, 1536);
-  EXPECT_EQ(layout->bytes(), 1792);
-  constexpr std::int64_t kHuge = std::int64_t{1} << 61;
-  EXPECT_TRUE(LayOut({kHuge}, 0, {}, 0).has_value());
-  EXPECT_FALSE(LayOut({kHuge, kHuge, kHuge}, 0, {}, 0).has_value());
-  EXPECT_FALSE(LayOut({1}, 0, {}, std::numeric_limits<std::int64_t>::max()).has_value());
-  EXPECT_FALSE(LayOut({1}, 0, {}, -1).has_value());
 }
 
 }  // namespace
