@@ -191,7 +191,7 @@ class Builder {
         applied &= !pads_n_ && !Overlaps(r_.m, ldc_, g_.n);
         applied &= std::all_of(batch_.c.begin(), batch_.c.end(), [](std::int64_t s) { return s != 0; });
       }
-      // Seen on an H200 with crooked rows: results as if rounded to 16 bits before the bias was added, so rounded twice.
+      // Seen on an H200 with crooked rows: results as if rounded to 16 bits before the bias, so rounded twice.
       if (p_.bias) applied &= fuse_bias_ && !pads_n_ && out == DataType::kF32 && p_.bias->dtype == out;
     }
     r_.applied = applied;
