@@ -10,7 +10,13 @@ void Call::Finish(absl::Status final_status) {
   if (finished_.exchange(true)) return;
   status = std::move(final_status);
   if (!status.ok()) results.clear();
-  program.keep_alive.reset();
+  for (Step& step : program.steps) {
+    std::visit(
+        [](auto& s) {
+          for (Operand* operand : s.operands()) operand->Release();
+        },
+        step);
+  }
   // Moved out first: what it holds must not live as long as the results.
   const Done done = std::move(done_);
   done(*this);

@@ -47,6 +47,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   Plan plan;
   StageTimes stages;
+  std::int64_t copied_bytes = 0;    // of tensors, by the CPU, from one host buffer to another
   std::vector<HostBuffer> results;  // in the order of the plan's results, step by step
   absl::Status status;
 

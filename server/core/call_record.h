@@ -21,7 +21,8 @@ struct CallRecord {
   absl::Duration total;
   std::int64_t request_bytes = 0;
   std::int64_t reply_bytes = 0;
-  std::int64_t peak_bytes = 0;  // device memory of this call
+  std::int64_t copied_bytes = 0;  // of tensors, from one host buffer to another
+  std::int64_t peak_bytes = 0;    // device memory of this call
 };
 
 // Told of each call once, when the reply has been sent or given up. Thread-safe; must not block for long.

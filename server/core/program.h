@@ -1,6 +1,7 @@
 // One call's work as values: steps, their operands, the plan, and the results. No wire format, no device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,23 +10,19 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/types/span.h"
 #include "kernd/kernels/attention.h"
 #include "kernd/kernels/matmul.h"
 #include "kernd/kernels/variant.h"
+#include "server/core/operand.h"
 
 namespace kernd::core {
-
-// Where an operand's bytes are. Empty for an operand that the problem does not have, and everywhere in a plan-only
-// program. Contiguous; as many bytes as its TensorSpec says (the codec has checked).
-struct Operand {
-  absl::Span<const std::byte> bytes;
-};
 
 struct MatmulStep {
   MatmulProblem problem;
   KernelRequest kernel;
   Operand a, b, c, bias, a_scale, b_scale;
+
+  std::array<Operand*, 6> operands() { return {&a, &b, &c, &bias, &a_scale, &b_scale}; }
 };
 
 struct AttentionStep {
@@ -33,14 +30,14 @@ struct AttentionStep {
   KernelRequest kernel;
   Numerics numerics = Numerics::kDefault;
   Operand q, k, v, mask, bias;
+
+  std::array<Operand*, 5> operands() { return {&q, &k, &v, &mask, &bias}; }
 };
 
 using Step = std::variant<MatmulStep, AttentionStep>;
 
 struct Program {
   std::vector<Step> steps;
-  // Owns whatever the operands point into.
-  std::shared_ptr<const void> keep_alive;
 };
 
 // Bytes on the device. Exact: what a call is charged, and what it reports.

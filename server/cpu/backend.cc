@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -58,8 +59,24 @@ absl::Status NoMemory(std::string_view what, std::int64_t bytes) {
       {.reason = std::string(reason::kMemoryFull), .retry_after = absl::Milliseconds(50)});
 }
 
-const void* Data(const core::Operand& operand) {
-  return operand.bytes.empty() ? nullptr : operand.bytes.data();
+bool IsAligned(const std::byte* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(double) == 0;
+}
+
+// An operand in one run at an address that any element may have is used where it is. Others are put together, and what
+// they came in is let go.
+absl::StatusOr<const void*> Data(core::Operand& operand, core::Call& call, std::vector<core::HostBuffer>& gathered) {
+  if (operand.runs.empty()) return nullptr;
+  if (operand.runs.size() == 1 && IsAligned(operand.runs.front().data())) return operand.runs.front().data();
+  const std::int64_t bytes = operand.bytes();
+  core::HostBuffer buffer = Allocate(bytes);
+  if (buffer.size() != bytes) return NoMemory("operands", bytes);
+  std::byte* to = buffer.data();
+  for (const absl::Span<const std::byte> run : operand.runs) to = std::copy(run.begin(), run.end(), to);
+  call.copied_bytes += bytes;
+  operand.Release();
+  gathered.push_back(std::move(buffer));
+  return gathered.back().data();
 }
 
 std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
@@ -135,8 +152,8 @@ class CpuBackend final : public core::Backend {
   absl::StatusOr<core::StepPlan> PlanOf(const core::MatmulStep& step) const;
   absl::StatusOr<core::StepPlan> PlanOf(const core::AttentionStep& step) const;
   static absl::Status RunProgram(core::Call& call);
-  static absl::Status RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
-  static absl::Status RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
+  static absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
+  static absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
 
   const BackendOptions options_;
 };
@@ -201,58 +218,67 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
 absl::Status CpuBackend::RunProgram(core::Call& call) {
   for (std::size_t i = 0; i < call.program.steps.size(); ++i) {
     const core::StepPlan& plan = call.plan.steps[i];
-    KERND_RETURN_IF_ERROR(
-        std::visit([&](const auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]));
+    KERND_RETURN_IF_ERROR(std::visit([&](auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]));
     KERND_RETURN_IF_ERROR(call.CheckWanted());  // a stopped kernel has left its results unfinished
   }
   return absl::OkStatus();
 }
 
-// Appends a buffer for each result of `plan` to the call's, and gives the workspace.
-absl::StatusOr<core::HostBuffer> AllocateFor(const core::StepPlan& plan, core::Call& call) {
+// The memory of a step, and where its operands are, in the order of `step.operands()`.
+struct Staged {
+  core::HostBuffer workspace;
+  std::vector<core::HostBuffer> gathered;
+  std::array<const void*, 6> operands = {};
+};
+
+// Appends a buffer for each result of `plan` to the call's.
+template <typename Step>
+absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, core::Call& call) {
+  const core::StageTimer timer(call.stages, core::Stage::kStageIn);
+  Staged staged;
+  std::size_t i = 0;
+  for (core::Operand* operand : step.operands()) {
+    KERND_ASSIGN_OR_RETURN(staged.operands[i++], Data(*operand, call, staged.gathered));
+  }
   for (const TensorSpec& result : plan.results) {
     core::HostBuffer buffer = Allocate(result.bytes());
     if (buffer.size() != result.bytes()) return NoMemory("results", result.bytes());
     call.results.push_back(std::move(buffer));
   }
-  core::HostBuffer workspace = Allocate(plan.memory.workspace);
-  if (workspace.size() != plan.memory.workspace) return NoMemory("workspace", plan.memory.workspace);
-  return workspace;
+  staged.workspace = Allocate(plan.memory.workspace);
+  if (staged.workspace.size() != plan.memory.workspace) return NoMemory("workspace", plan.memory.workspace);
+  return staged;
 }
 
-absl::Status CpuBackend::RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status CpuBackend::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
   const auto& prepared = static_cast<const PreparedMatmul&>(*plan.prepared);
   const std::size_t first = call.results.size();
-  core::StageTimer timer(call.stages, core::Stage::kStageIn);
-  KERND_ASSIGN_OR_RETURN(const core::HostBuffer workspace, AllocateFor(plan, call));
-  timer.Stop();
-  const MatmulArgs args = {.a = Data(step.a),
-                           .b = Data(step.b),
-                           .c = Data(step.c),
-                           .bias = Data(step.bias),
-                           .a_scale = static_cast<const float*>(Data(step.a_scale)),
-                           .b_scale = static_cast<const float*>(Data(step.b_scale)),
+  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, call));
+  const MatmulArgs args = {.a = staged.operands[0],
+                           .b = staged.operands[1],
+                           .c = staged.operands[2],
+                           .bias = staged.operands[3],
+                           .a_scale = static_cast<const float*>(staged.operands[4]),
+                           .b_scale = static_cast<const float*>(staged.operands[5]),
                            .d = call.results[first].data()};
   const core::StageTimer kernel(call.stages, core::Stage::kKernel);
-  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, workspace.data(), &call.abandoned());
+  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, staged.workspace.data(), &call.abandoned());
 }
 
-absl::Status CpuBackend::RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status CpuBackend::RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
   const auto& prepared = static_cast<const PreparedAttention&>(*plan.prepared);
   const std::size_t first = call.results.size();
-  core::StageTimer timer(call.stages, core::Stage::kStageIn);
-  KERND_ASSIGN_OR_RETURN(const core::HostBuffer workspace, AllocateFor(plan, call));
-  timer.Stop();
+  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, call));
   const AttentionArgs args = {
-      .q = Data(step.q),
-      .k = Data(step.k),
-      .v = Data(step.v),
-      .mask = Data(step.mask),
-      .bias = Data(step.bias),
+      .q = staged.operands[0],
+      .k = staged.operands[1],
+      .v = staged.operands[2],
+      .mask = staged.operands[3],
+      .bias = staged.operands[4],
       .o = call.results[first].data(),
       .lse = step.problem.want_lse ? reinterpret_cast<float*>(call.results[first + 1].data()) : nullptr};
   const core::StageTimer kernel(call.stages, core::Stage::kKernel);
-  RunAttention(prepared.choice, step.problem, prepared.geometry, args, workspace.data(), &call.abandoned());
+  RunAttention(prepared.choice, step.problem, prepared.geometry, args, staged.workspace.data(), &call.abandoned());
   return absl::OkStatus();
 }
 
@@ -309,7 +335,7 @@ absl::Status CpuBackend::Prewarm(const Progress& progress) {
     const VariantInfo& variant = variants[i];
     progress(static_cast<int>(i), static_cast<int>(variants.size()), variant.name);
     const std::vector<std::byte> zeros(64 * 64 * 8);
-    const core::Operand operand{zeros};
+    const core::Operand operand{.runs = {zeros}};
     core::Program program;
     if (variant.op == OpKind::kMatmul) {
       core::MatmulStep step;

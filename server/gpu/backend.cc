@@ -180,7 +180,7 @@ absl::Status GpuBackend::WarmUp(const Variant& variant) {
   KERND_RETURN_IF_ERROR(variant.load(driver_->device()));
   const DataType dtype = variant.info.dtypes.front();
   const std::vector<std::byte> zeros(static_cast<std::size_t>(64 * 64 * ElementBytes(dtype)));
-  const core::Operand operand{zeros};
+  const core::Operand operand{.runs = {zeros}};
   for (int i = 0; i < Executors(); ++i) {
     core::Program program;
     if constexpr (std::is_same_v<Variant, MatmulVariant>) {

@@ -56,22 +56,17 @@ absl::Status Executor::Run(core::Call& call) {
     const core::StepPlan& plan = call.plan.steps[i];
     status = call.CheckWanted();
     if (!status.ok()) break;
-    status = std::visit([&](const auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]);
+    status = std::visit([&](auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]);
   }
   // What was enqueued before the failure still reads the staging chunks and writes the results.
   if (!status.ok()) env_.driver.Synchronize(stream_).IgnoreError();
   return status;
 }
 
-absl::Status Executor::RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status Executor::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
   const auto& prepared = static_cast<const PreparedMatmul&>(*plan.prepared);
   const DeviceLayout& layout = prepared.layout;
-  const core::Operand* const operands[] = {&step.a, &step.b, &step.c, &step.bias, &step.a_scale, &step.b_scale};
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < std::size(operands); ++i) {
-    if (layout.operand_at[i] >= 0) pieces.push_back({layout.operand_at[i], operands[i]->bytes});
-  }
-  return Around(layout, pieces, plan, call, [&](std::byte* block) {
+  return Around(layout, step.operands(), {}, plan, call, [&](std::byte* block) {
     const MatmulArgs args = {.a = At<void>(block, layout.operand_at[0]),
                              .b = At<void>(block, layout.operand_at[1]),
                              .c = At<void>(block, layout.operand_at[2]),
@@ -84,20 +79,12 @@ absl::Status Executor::RunStep(const core::MatmulStep& step, const core::StepPla
   });
 }
 
-absl::Status Executor::RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status Executor::RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
   const auto& prepared = static_cast<const PreparedAttention&>(*plan.prepared);
   const DeviceLayout& layout = prepared.layout;
-  const core::Operand* const operands[] = {&step.q, &step.k, &step.v, &step.mask, &step.bias};
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < std::size(operands); ++i) {
-    if (layout.operand_at[i] >= 0) pieces.push_back({layout.operand_at[i], operands[i]->bytes});
-  }
   std::vector<std::byte> tables(static_cast<std::size_t>(prepared.tables.bytes()));
-  if (layout.tables_at >= 0) {
-    prepared.tables.Write(step.problem, prepared.geometry, tables.data());
-    pieces.push_back({layout.tables_at, tables});
-  }
-  return Around(layout, pieces, plan, call, [&](std::byte* block) {
+  if (layout.tables_at >= 0) prepared.tables.Write(step.problem, prepared.geometry, tables.data());
+  return Around(layout, step.operands(), tables, plan, call, [&](std::byte* block) {
     const AttentionArgs args = {.q = At<void>(block, layout.operand_at[0]),
                                 .k = At<void>(block, layout.operand_at[1]),
                                 .v = At<void>(block, layout.operand_at[2]),
@@ -110,9 +97,24 @@ absl::Status Executor::RunStep(const core::AttentionStep& step, const core::Step
   });
 }
 
+std::vector<Executor::Piece> Executor::PiecesOf(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                                                absl::Span<const std::byte> tables) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    std::int64_t at = layout.operand_at[i];
+    for (const absl::Span<const std::byte> run : operands[i]->runs) {
+      pieces.push_back({at, run});
+      at += static_cast<std::int64_t>(run.size());
+    }
+  }
+  if (layout.tables_at != DeviceLayout::kAbsent) pieces.push_back({layout.tables_at, tables});
+  return pieces;
+}
+
 template <typename Launch>
-absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<const Piece> pieces, const core::StepPlan& plan,
-                              core::Call& call, Launch launch) {
+absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                              absl::Span<const std::byte> tables, const core::StepPlan& plan, core::Call& call,
+                              Launch launch) {
   if (layout.output_bytes == 0) {  // nothing to compute; the results are there, and empty
     for (std::size_t i = 0; i < plan.results.size(); ++i) call.results.emplace_back();
     return absl::OkStatus();
@@ -121,8 +123,12 @@ absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<const Piece
   core::StageTimer staging(call.stages, core::Stage::kStageIn);
   KERND_ASSIGN_OR_RETURN(const DeviceBlock block, env_.memory.Allocate(layout.bytes(), stream_));
   KERND_RETURN_IF_ERROR(driver.Record(begin_, stream_));
-  KERND_RETURN_IF_ERROR(StageIn(block.data(), pieces, call));
+  KERND_RETURN_IF_ERROR(StageIn(block.data(), PiecesOf(layout, operands, tables), call));
   KERND_RETURN_IF_ERROR(driver.Record(copied_in_, stream_));
+  for (core::Operand* operand : operands) {
+    call.copied_bytes += operand->bytes();
+    operand->Release();
+  }
   staging.Stop();
   KERND_RETURN_IF_ERROR(launch(block.data()));
   KERND_RETURN_IF_ERROR(driver.Record(computed_, stream_));

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -52,12 +53,15 @@ class Executor {
   };
 
   explicit Executor(const ExecutorEnvironment& environment) : env_(environment) {}
-  absl::Status RunStep(const core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
-  absl::Status RunStep(const core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
-  // Everything around the kernel. `launch` is given the block.
+  absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
+  absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
+  // Everything around the kernel. `operands` in the layout's order; they are let go once they are staged. `launch` is
+  // given the block.
   template <typename Launch>
-  absl::Status Around(const DeviceLayout& layout, absl::Span<const Piece> pieces, const core::StepPlan& plan,
-                      core::Call& call, Launch launch);
+  absl::Status Around(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                      absl::Span<const std::byte> tables, const core::StepPlan& plan, core::Call& call, Launch launch);
+  static std::vector<Piece> PiecesOf(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                                     absl::Span<const std::byte> tables);
   absl::Status StageIn(std::byte* block, absl::Span<const Piece> pieces, core::Call& call);
   absl::Status AwaitEnd();
 

@@ -12,19 +12,20 @@
 namespace kernd::rpc {
 namespace {
 
-// Parses and decodes a one-step request; the program keeps the request alive, as its operands point into it.
+// Parses and decodes a one-step request. Its operands keep the slices that they arrived in, and nothing else of it.
 template <typename Request, typename DecodeStep>
 absl::StatusOr<core::Program> DecodeProgram(Exchange& exchange, std::string_view device, CallWish& wish,
                                             DecodeStep decode_step) {
-  auto request = std::make_shared<Request>();
-  KERND_RETURN_IF_ERROR(Parse(exchange.request, *request));
+  google::protobuf::Arena arena;
+  Request& request = *google::protobuf::Arena::CreateMessage<Request>(&arena);
+  Payloads payloads;
+  KERND_RETURN_IF_ERROR(Parse(exchange.request, request, payloads));
   // Before anything can be refused, so that the log line of a refusal has it.
-  KERND_ASSIGN_OR_RETURN(wish, DecodeOptions(request->options(), device));
-  exchange.record.request_id = wish.request_id;
+  exchange.record.request_id = RequestId(request.options());
+  KERND_ASSIGN_OR_RETURN(wish, DecodeOptions(request.options(), device));
   core::Program program;
-  KERND_ASSIGN_OR_RETURN(core::Step step, decode_step(*request));
+  KERND_ASSIGN_OR_RETURN(core::Step step, decode_step(request, Places{.payloads = &payloads}));
   program.steps.push_back(std::move(step));
-  program.keep_alive = std::move(request);
   return program;
 }
 
@@ -41,12 +42,11 @@ void Run(core::Engine& engine, const ExchangePtr& exchange, core::Program progra
       record.kernel = call.plan.steps.front().kernel;
       record.peak_bytes = call.plan.memory.peak();
     }
-    if (!call.status.ok()) {
-      record.stages = call.stages;
-      return exchange->Fail(call.status);
-    }
-    grpc::ByteBuffer reply = encode(call.shared_from_this(), exchange->arrived);
+    grpc::ByteBuffer reply;
+    if (call.status.ok()) reply = encode(call.shared_from_this(), exchange->arrived);
     record.stages = call.stages;
+    record.copied_bytes = call.copied_bytes;
+    if (!call.status.ok()) return exchange->Fail(call.status);
     exchange->Reply(std::move(reply));
   };
   auto call = std::make_shared<core::Call>(std::move(program), exchange->deadline, priority, std::move(done));
@@ -70,25 +70,25 @@ Handler OneStep(core::Engine& engine, DecodeStep decode_step, EncodeReply encode
   };
 }
 
-absl::StatusOr<core::Step> MatmulOf(const v1::MatmulRequest& request) {
+absl::StatusOr<core::Step> MatmulOf(const v1::MatmulRequest& request, const Places& places) {
   if (!request.has_matmul()) return InvalidField("matmul", "absent", "the request needs it");
-  KERND_ASSIGN_OR_RETURN(core::MatmulStep step, DecodeMatmul(request.matmul(), "matmul", DataRule::kRequired));
+  KERND_ASSIGN_OR_RETURN(core::MatmulStep step, DecodeMatmul(request.matmul(), "matmul", places));
   return step;
 }
 
-absl::StatusOr<core::Step> AttentionOf(const v1::AttentionRequest& request) {
+absl::StatusOr<core::Step> AttentionOf(const v1::AttentionRequest& request, const Places& places) {
   if (!request.has_attention()) return InvalidField("attention", "absent", "the request needs it");
-  KERND_ASSIGN_OR_RETURN(core::AttentionStep step,
-                         DecodeAttention(request.attention(), "attention", DataRule::kRequired));
+  KERND_ASSIGN_OR_RETURN(core::AttentionStep step, DecodeAttention(request.attention(), "attention", places));
   return step;
 }
 
 absl::StatusOr<v1::PlanReply> Plan(const core::Engine& engine, Exchange& exchange) {
   v1::PlanRequest request;
-  KERND_RETURN_IF_ERROR(Parse(exchange.request, request));
-  KERND_ASSIGN_OR_RETURN(const CallWish wish, DecodeOptions(request.options(), engine.backend().device_id()));
-  exchange.record.request_id = wish.request_id;
-  KERND_ASSIGN_OR_RETURN(const core::Program program, DecodeSteps(request.steps(), DataRule::kIgnored));
+  Payloads unread;
+  KERND_RETURN_IF_ERROR(Parse(exchange.request, request, unread));
+  exchange.record.request_id = RequestId(request.options());
+  KERND_RETURN_IF_ERROR(DecodeOptions(request.options(), engine.backend().device_id()).status());
+  KERND_ASSIGN_OR_RETURN(const core::Program program, DecodeSteps(request.steps(), {}));
   exchange.record.shapes = core::DescribeShapes(program);
   KERND_ASSIGN_OR_RETURN(const core::Plan plan, engine.MakePlan(program));
   return EncodePlan(plan);

@@ -21,7 +21,7 @@ absl::Status NotBuilt(const std::string& field, std::string_view what) {
 }
 
 // A tensor's type, shape and, where the rule asks for them, its bytes.
-absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, DataRule rule, TensorSpec& spec,
+absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, const Places& places, TensorSpec& spec,
                           core::Operand& operand) {
   KERND_ASSIGN_OR_RETURN(spec.dtype, DecodeDataType(tensor.dtype(), field + ".dtype"));
   spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
@@ -37,36 +37,36 @@ absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, Da
     case v1::Tensor::kData:
     case v1::Tensor::PLACE_NOT_SET: break;
   }
-  if (rule == DataRule::kIgnored) return absl::OkStatus();
-  const std::int64_t given = static_cast<std::int64_t>(tensor.data().size());
+  if (places.payloads == nullptr) return absl::OkStatus();
+  operand = places.payloads->Find(tensor.data());
+  const std::int64_t given = operand.bytes();
   if (given != spec.bytes()) {
     return InvalidField(field + ".data", absl::StrCat(given, " bytes"),
                         absl::StrCat(spec.ToString(), " is ", spec.bytes(), " bytes"));
   }
-  operand.bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tensor.data().data()), tensor.data().size());
   return absl::OkStatus();
 }
 
-absl::Status DecodeRequired(bool present, const v1::Tensor& tensor, const std::string& field, DataRule rule,
+absl::Status DecodeRequired(bool present, const v1::Tensor& tensor, const std::string& field, const Places& places,
                             TensorSpec& spec, core::Operand& operand) {
   if (!present) return InvalidField(field, "absent", "the operation needs it");
-  return DecodeTensor(tensor, field, rule, spec, operand);
+  return DecodeTensor(tensor, field, places, spec, operand);
 }
 
-absl::Status DecodeOptional(bool present, const v1::Tensor& tensor, const std::string& field, DataRule rule,
+absl::Status DecodeOptional(bool present, const v1::Tensor& tensor, const std::string& field, const Places& places,
                             std::optional<TensorSpec>& spec, core::Operand& operand) {
   if (!present) return absl::OkStatus();
-  return DecodeTensor(tensor, field, rule, spec.emplace(), operand);
+  return DecodeTensor(tensor, field, places, spec.emplace(), operand);
 }
 
-absl::Status DecodeScales(bool present, const v1::Scales& scales, const std::string& field, DataRule rule,
+absl::Status DecodeScales(bool present, const v1::Scales& scales, const std::string& field, const Places& places,
                           std::optional<ScaleSpec>& spec, core::Operand& operand) {
   if (!present) return absl::OkStatus();
   ScaleSpec& out = spec.emplace();
   KERND_ASSIGN_OR_RETURN(out.kind, DecodeScaleKind(scales.kind(), field + ".kind"));
   out.block_rows = scales.block_rows();
   out.block_k = scales.block_k();
-  return DecodeRequired(scales.has_values(), scales.values(), field + ".values", rule, out.spec, operand);
+  return DecodeRequired(scales.has_values(), scales.values(), field + ".values", places, out.spec, operand);
 }
 
 absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field, DataType& dtype) {
@@ -82,6 +82,10 @@ absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field
   return absl::OkStatus();
 }
 
+bool IsRequestId(const std::string& id) {
+  return id.size() <= kMaxRequestId && std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+}
+
 KernelRequest DecodeKernel(const v1::KernelChoice& choice) {
   KernelRequest request;
   if (choice.has_name()) request.name = choice.name();
@@ -91,11 +95,14 @@ KernelRequest DecodeKernel(const v1::KernelChoice& choice) {
 
 }  // namespace
 
-absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device) {
+std::string RequestId(const v1::CallOptions& options) {
   const std::string& id = options.request_id();
-  const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
-  if (id.size() > kMaxRequestId || !printable) {
-    return InvalidField("options.request_id", absl::StrCat(id.size(), " bytes"),
+  return IsRequestId(id) ? id : "";
+}
+
+absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device) {
+  if (!IsRequestId(options.request_id())) {
+    return InvalidField("options.request_id", absl::StrCat(options.request_id().size(), " bytes"),
                         "at most 128 bytes of printable ASCII");
   }
   if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
@@ -114,20 +121,20 @@ absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::stri
     case v1::Placement::WHERE_NOT_SET: break;
   }
   if (!options.session_id().empty()) return NotBuilt("options.session_id", "sessions");
-  return CallWish{.request_id = id, .priority = options.priority()};
+  return CallWish{.priority = options.priority()};
 }
 
-absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, DataRule rule) {
+absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, const Places& places) {
   core::MatmulStep step;
   MatmulProblem& p = step.problem;
-  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_a(), op.a(), field + ".a", rule, p.a, step.a));
-  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_b(), op.b(), field + ".b", rule, p.b, step.b));
-  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_c(), op.c(), field + ".c", rule, p.c, step.c));
-  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", rule, p.bias, step.bias));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_a(), op.a(), field + ".a", places, p.a, step.a));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_b(), op.b(), field + ".b", places, p.b, step.b));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_c(), op.c(), field + ".c", places, p.c, step.c));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", places, p.bias, step.bias));
   KERND_RETURN_IF_ERROR(
-      DecodeScales(op.has_a_scale(), op.a_scale(), field + ".a_scale", rule, p.a_scale, step.a_scale));
+      DecodeScales(op.has_a_scale(), op.a_scale(), field + ".a_scale", places, p.a_scale, step.a_scale));
   KERND_RETURN_IF_ERROR(
-      DecodeScales(op.has_b_scale(), op.b_scale(), field + ".b_scale", rule, p.b_scale, step.b_scale));
+      DecodeScales(op.has_b_scale(), op.b_scale(), field + ".b_scale", places, p.b_scale, step.b_scale));
   KERND_RETURN_IF_ERROR(DecodeResult(op.d(), field + ".d", p.output_dtype));
   KERND_ASSIGN_OR_RETURN(p.activation, DecodeActivation(op.activation(), field + ".activation"));
   KERND_ASSIGN_OR_RETURN(p.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));
@@ -140,16 +147,16 @@ absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std:
 }
 
 absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, const std::string& field,
-                                                    DataRule rule) {
+                                                    const Places& places) {
   if (op.has_cache()) return NotBuilt(field + ".cache", "key/value caches");
   core::AttentionStep step;
   AttentionProblem& p = step.problem;
   KERND_ASSIGN_OR_RETURN(p.layout, DecodeLayout(op.layout(), field + ".layout"));
-  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_q(), op.q(), field + ".q", rule, p.q, step.q));
-  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_k(), op.k(), field + ".k", rule, p.k, step.k));
-  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_v(), op.v(), field + ".v", rule, p.v, step.v));
-  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_mask(), op.mask(), field + ".mask", rule, p.mask, step.mask));
-  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", rule, p.bias, step.bias));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_q(), op.q(), field + ".q", places, p.q, step.q));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_k(), op.k(), field + ".k", places, p.k, step.k));
+  KERND_RETURN_IF_ERROR(DecodeRequired(op.has_v(), op.v(), field + ".v", places, p.v, step.v));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_mask(), op.mask(), field + ".mask", places, p.mask, step.mask));
+  KERND_RETURN_IF_ERROR(DecodeOptional(op.has_bias(), op.bias(), field + ".bias", places, p.bias, step.bias));
   if (op.has_scale()) p.scale = op.scale();
   if (op.has_softcap()) p.softcap = op.softcap();
   p.causal = op.causal();
@@ -177,7 +184,8 @@ absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, c
   return step;
 }
 
-absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrField<v1::Step>& steps, DataRule rule) {
+absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrField<v1::Step>& steps,
+                                          const Places& places) {
   if (steps.empty() || steps.size() > kMaxSteps) {
     return InvalidField("steps", absl::StrCat(steps.size(), " steps"), "1 to 64");
   }
@@ -186,13 +194,13 @@ absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrFie
     const std::string field = absl::StrCat("steps[", i, "]");
     switch (steps[i].op_case()) {
       case v1::Step::kMatmul: {
-        KERND_ASSIGN_OR_RETURN(core::MatmulStep step, DecodeMatmul(steps[i].matmul(), field + ".matmul", rule));
+        KERND_ASSIGN_OR_RETURN(core::MatmulStep step, DecodeMatmul(steps[i].matmul(), field + ".matmul", places));
         program.steps.emplace_back(std::move(step));
         break;
       }
       case v1::Step::kAttention: {
         KERND_ASSIGN_OR_RETURN(core::AttentionStep step,
-                               DecodeAttention(steps[i].attention(), field + ".attention", rule));
+                               DecodeAttention(steps[i].attention(), field + ".attention", places));
         program.steps.emplace_back(std::move(step));
         break;
       }

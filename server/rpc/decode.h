@@ -2,34 +2,41 @@
 // the wire (bytes as many as the shape says, enums known, places built) are here.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "kernd/v1/compute.pb.h"
 #include "server/core/program.h"
+#include "server/rpc/message.h"
 
 namespace kernd::rpc {
 
 // What CallOptions asks for, checked.
 struct CallWish {
-  std::string request_id;
   int priority = 0;
 };
 
-// Whether operands must bring their bytes.
-enum class DataRule { kRequired, kIgnored };
+// For the log: empty where it is none that DecodeOptions takes.
+std::string RequestId(const v1::CallOptions& options);
+
+// What operands may refer to.
+struct Places {
+  // The bytes of the message that is decoded. Null: none are asked for, as in Plan.
+  const Payloads* payloads = nullptr;
+};
 
 // INVALID_ARGUMENT: request_id longer than 128 or not printable ASCII, priority outside -100..100.
 // NOT_FOUND: another device than `device`. UNIMPLEMENTED: sessions, placement with a tensor.
 absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device);
 
-// The step's values; operands point into `op`, which must outlive the step. `field` is the path of `op` in the request.
-absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, DataRule rule);
-absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, const std::string& field, DataRule rule);
+// The step's values. `field` is the path of `op` in the request.
+absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, const Places& places);
+absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, const std::string& field,
+                                                    const Places& places);
 
 // The steps of a plan. 1 to 64.
-absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrField<v1::Step>& steps, DataRule rule);
+absl::StatusOr<core::Program> DecodeSteps(const google::protobuf::RepeatedPtrField<v1::Step>& steps,
+                                          const Places& places);
 
 }  // namespace kernd::rpc

@@ -95,6 +95,7 @@ grpc::ByteBuffer EncodeReply(const core::CallPtr& call, core::SteadyTime arrived
     AppendTensorHead(pending, field, step.results[i++]);
     if (data.size() <= kCopyLimit) {
       pending.append(reinterpret_cast<const char*>(data.data()), static_cast<std::size_t>(data.size()));
+      call->copied_bytes += data.size();
     } else {
       slices.emplace_back(std::exchange(pending, {}));
       slices.push_back(OwnedSlice(call, data));

@@ -145,6 +145,10 @@ Metrics::Metrics(const std::vector<std::string>& methods, const std::vector<std:
                           .Name("kernd_reply_bytes_total")
                           .Help("Bytes of reply messages sent.")
                           .Register(registry_);
+  auto& copied_bytes = prometheus::BuildCounter()
+                           .Name("kernd_copied_bytes_total")
+                           .Help("Bytes of tensors that the daemon itself copied from one host buffer to another.")
+                           .Register(registry_);
   for (const std::string& method : WithUnknown(methods)) {
     const prometheus::Labels labels = {{"method", method}};
     MethodMetrics& metrics = methods_[method];
@@ -154,6 +158,7 @@ Metrics::Metrics(const std::vector<std::string>& methods, const std::vector<std:
     metrics.seconds = &seconds.Add(labels, kSeconds);
     metrics.request_bytes = &request_bytes.Add(labels);
     metrics.reply_bytes = &reply_bytes.Add(labels);
+    metrics.copied_bytes = &copied_bytes.Add(labels);
   }
 
   auto& stages = prometheus::BuildHistogram()
@@ -192,6 +197,7 @@ void Metrics::CallEnded(const core::CallRecord& record) {
   method.seconds->Observe(Seconds(record.total));
   method.request_bytes->Increment(static_cast<double>(record.request_bytes));
   method.reply_bytes->Increment(static_cast<double>(record.reply_bytes));
+  method.copied_bytes->Increment(static_cast<double>(record.copied_bytes));
   for (std::size_t i = 0; i < core::kNumStages; ++i) {
     // A stage that the call never entered says nothing about how long the stage takes.
     const absl::Duration time = record.stages[static_cast<core::Stage>(i)];

@@ -74,6 +74,7 @@ class Metrics : public core::CallObserver {
     prometheus::Histogram* seconds;
     prometheus::Counter* request_bytes;
     prometheus::Counter* reply_bytes;
+    prometheus::Counter* copied_bytes;
   };
 
   void CountRejection(const absl::Status& status);

@@ -13,24 +13,24 @@ namespace {
 
 // The request that a client makes of `step`.
 std::string Encode(const core::AttentionStep& step) {
-  const AttentionArgs operands = {.q = step.q.bytes.data(),
-                                  .k = step.k.bytes.data(),
-                                  .v = step.v.bytes.data(),
-                                  .mask = step.mask.bytes.data(),
-                                  .bias = step.bias.bytes.data()};
+  const std::string q = BytesOf(step.q), k = BytesOf(step.k), v = BytesOf(step.v), mask = BytesOf(step.mask),
+                    bias = BytesOf(step.bias);
+  const AttentionArgs operands = {
+      .q = q.data(), .k = k.data(), .v = v.data(), .mask = mask.data(), .bias = bias.data()};
   const absl::StatusOr<client::Pieces> pieces = client::EncodeAttention(cli::ClientArgs(step.problem, operands), {});
   Require(pieces.ok(), "the client sends what the daemon takes");
   return BytesOf(pieces->Buffer(nullptr));
 }
 
-// The step of a body; none, and a proper refusal, where there is none to be had. It looks into `request`.
+// The step of a body; none, and a proper refusal, where there is none to be had.
 std::optional<core::AttentionStep> Decode(std::string_view bytes, v1::AttentionRequest& request) {
   grpc::ByteBuffer body = BodyOf(bytes);
-  absl::Status status = rpc::Parse(body, request);
+  rpc::Payloads payloads;
+  absl::Status status = rpc::Parse(body, request, payloads);
   if (status.ok()) status = rpc::DecodeOptions(request.options(), "cpu").status();
   if (status.ok()) {
     absl::StatusOr<core::AttentionStep> step =
-        rpc::DecodeAttention(request.attention(), "attention", rpc::DataRule::kRequired);
+        rpc::DecodeAttention(request.attention(), "attention", rpc::Places{&payloads});
     if (step.ok()) {
       const absl::StatusOr<AttentionGeometry> geometry = Validate(step->problem);
       if (geometry.ok()) {
@@ -54,7 +54,7 @@ void Target(std::string_view input) {
   const std::string bytes = Encode(*step);
   const std::optional<core::AttentionStep> again = Decode(bytes, sent);
   Require(again.has_value() && Encode(*again) == bytes, "what was sent again is the same problem");
-  Require(again->q.bytes == step->q.bytes && again->v.bytes == step->v.bytes, "and has the same operands");
+  Require(BytesOf(again->q) == BytesOf(step->q) && BytesOf(again->v) == BytesOf(step->v), "and has the same operands");
 }
 
 std::vector<std::string> Seeds() {

@@ -13,24 +13,27 @@ namespace {
 
 // The request that a client makes of `step`.
 std::string Encode(const core::MatmulStep& step) {
-  const MatmulArgs operands = {.a = step.a.bytes.data(),
-                               .b = step.b.bytes.data(),
-                               .c = step.c.bytes.data(),
-                               .bias = step.bias.bytes.data(),
-                               .a_scale = reinterpret_cast<const float*>(step.a_scale.bytes.data()),
-                               .b_scale = reinterpret_cast<const float*>(step.b_scale.bytes.data())};
+  const std::string a = BytesOf(step.a), b = BytesOf(step.b), c = BytesOf(step.c), bias = BytesOf(step.bias),
+                    a_scale = BytesOf(step.a_scale), b_scale = BytesOf(step.b_scale);
+  const MatmulArgs operands = {.a = a.data(),
+                               .b = b.data(),
+                               .c = c.data(),
+                               .bias = bias.data(),
+                               .a_scale = reinterpret_cast<const float*>(a_scale.data()),
+                               .b_scale = reinterpret_cast<const float*>(b_scale.data())};
   const absl::StatusOr<client::Pieces> pieces = client::EncodeMatmul(cli::ClientArgs(step.problem, operands), {});
   Require(pieces.ok(), "the client sends what the daemon takes");
   return BytesOf(pieces->Buffer(nullptr));
 }
 
-// The step of a body; none, and a proper refusal, where there is none to be had. It looks into `request`.
+// The step of a body; none, and a proper refusal, where there is none to be had.
 std::optional<core::MatmulStep> Decode(std::string_view bytes, v1::MatmulRequest& request) {
   grpc::ByteBuffer body = BodyOf(bytes);
-  absl::Status status = rpc::Parse(body, request);
+  rpc::Payloads payloads;
+  absl::Status status = rpc::Parse(body, request, payloads);
   if (status.ok()) status = rpc::DecodeOptions(request.options(), "cpu").status();
   if (status.ok()) {
-    absl::StatusOr<core::MatmulStep> step = rpc::DecodeMatmul(request.matmul(), "matmul", rpc::DataRule::kRequired);
+    absl::StatusOr<core::MatmulStep> step = rpc::DecodeMatmul(request.matmul(), "matmul", rpc::Places{&payloads});
     if (step.ok()) {
       const absl::StatusOr<MatmulGeometry> geometry = Validate(step->problem);
       if (geometry.ok()) {
@@ -54,7 +57,7 @@ void Target(std::string_view input) {
   const std::string bytes = Encode(*step);
   const std::optional<core::MatmulStep> again = Decode(bytes, sent);
   Require(again.has_value() && Encode(*again) == bytes, "what was sent again is the same problem");
-  Require(again->a.bytes == step->a.bytes && again->b.bytes == step->b.bytes, "and has the same operands");
+  Require(BytesOf(again->a) == BytesOf(step->a) && BytesOf(again->b) == BytesOf(step->b), "and has the same operands");
 }
 
 std::vector<std::string> Seeds() {

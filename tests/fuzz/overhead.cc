@@ -20,8 +20,8 @@ void Target(std::string_view input) {
   while (block.size() < kBlock) block += input;
   const std::vector<grpc::Slice> slices(kMaxOverhead / block.size() + 1, grpc::Slice(block));
   grpc::ByteBuffer body(slices.data(), slices.size());
-  // `bytes` fields, which CheckOverhead leaves out, are held once, in blocks that double.
-  AllowMemory(kGrowth * static_cast<std::int64_t>(kMaxOverhead) + 3 * static_cast<std::int64_t>(body.Length()));
+  // Tensors stay in the body; hints are skipped.
+  AllowMemory(kGrowth * static_cast<std::int64_t>(kMaxOverhead) + 2 * static_cast<std::int64_t>(body.Length()));
   v1::PlanRequest request;
   const absl::Status status = rpc::Parse(body, request);
   Require(body.Length() == 0, "Parse lets go of the body");

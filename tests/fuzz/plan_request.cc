@@ -24,7 +24,7 @@ void Target(std::string_view input) {
   if (const absl::Status parsed = rpc::Parse(body, request); !parsed.ok()) return RequireRefusal(parsed);
   const absl::StatusOr<rpc::CallWish> wish = rpc::DecodeOptions(request.options(), "cpu");
   if (!wish.ok()) return RequireRefusal(wish.status());
-  const absl::StatusOr<core::Program> program = rpc::DecodeSteps(request.steps(), rpc::DataRule::kIgnored);
+  const absl::StatusOr<core::Program> program = rpc::DecodeSteps(request.steps(), {});
   if (!program.ok()) return RequireRefusal(program.status());
   Require(!program->steps.empty() && program->steps.size() <= 64, "a plan has 1 to 64 steps");
   Require(core::DescribeShapes(*program).size() <= 64 * 2048, "a log line of shapes has an end");

@@ -47,6 +47,12 @@ std::string BytesOf(const grpc::ByteBuffer& body) {
   return bytes;
 }
 
+std::string BytesOf(const core::Operand& operand) {
+  std::string bytes;
+  for (const auto run : operand.runs) bytes.append(reinterpret_cast<const char*>(run.data()), run.size());
+  return bytes;
+}
+
 void RequireRefusal(const absl::Status& status) {
   using absl::StatusCode;
   const ErrorDetail detail = DetailOf(status);

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "kernd/kernels/attention.h"
 #include "kernd/kernels/matmul.h"
+#include "server/core/operand.h"
 
 namespace kernd::fuzz {
 
@@ -16,6 +17,7 @@ namespace kernd::fuzz {
 // Allows for the 50 MB of room, never touched, that protobuf makes for a string that says it is as long.
 grpc::ByteBuffer BodyOf(std::string_view bytes);
 std::string BytesOf(const grpc::ByteBuffer& body);
+std::string BytesOf(const core::Operand& operand);
 
 // A refusal has a code of its stage, a reason, a field where one is at fault, fits into gRPC's 8 KiB of metadata, and
 // reaches a client whole.

@@ -225,7 +225,12 @@ TEST(Body, SmallFieldsDoNotMultiply) {
   std::string unknown;  // field 1001, a hint, of one byte
   for (int i = 0; i < 16 << 20; i += 3) unknown += "\xc8\x3e\x01";
   const RawReply hints = RawCall(channel, kMatmul, unknown);
-  EXPECT_EQ(hints.status.error_code(), StatusCode::INVALID_ARGUMENT) << hints.status.error_message();
+  EXPECT_EQ(hints.reason, "INVALID_FIELD") << hints.status.error_message();  // it has nothing else
+  v1::AttentionRequest lengths;
+  for (int i = 0; i < 9 << 20; ++i) lengths.mutable_attention()->add_q_lengths(1);
+  const RawReply many = RawCall(channel, "/kernd.v1.Compute/Attention", lengths.SerializeAsString());
+  EXPECT_EQ(many.status.error_code(), StatusCode::INVALID_ARGUMENT) << many.status.error_message();
+  EXPECT_EQ(many.reason, "MALFORMED_MESSAGE") << many.status.error_message();
   std::string steps;
   for (int i = 0; i < 8 << 20; ++i) steps += std::string("\x12\x00", 2);
   const RawReply plan = RawCall(channel, "/kernd.v1.Compute/Plan", steps);

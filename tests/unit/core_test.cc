@@ -149,9 +149,9 @@ class EngineTest : public ::testing::Test {
     MatmulStep step;
     step.problem.a = {.dtype = DataType::kF32, .shape = {m, 4}};
     step.problem.b = {.dtype = DataType::kF32, .shape = {4, 4}};
+    step.a.owner = bytes_;
     Program program;
     program.steps.emplace_back(std::move(step));
-    program.keep_alive = bytes_;
     return std::make_shared<Call>(std::move(program), deadline, priority, [this, m](Call& call) {
       absl::MutexLock lock(&mutex_);
       EXPECT_TRUE(statuses_.emplace(m, call.status).second) << "finished twice";

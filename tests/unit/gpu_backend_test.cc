@@ -44,9 +44,9 @@ struct Matmul {
     Point();
   }
   void Point() {
-    step.a.bytes = a;
-    step.b.bytes = b;
-    step.bias.bytes = bias;
+    step.a.runs = {a};
+    step.b.runs = {b};
+    step.bias.runs = {bias};
   }
   Bytes Expected() const {
     Bytes d(static_cast<std::size_t>(Validate(step.problem)->d.bytes()));
@@ -173,9 +173,9 @@ TEST_F(GpuBackendTest, AttentionBringsItsTables) {
   p.sinks = {0.1f, -0.5f, 2, 0};
   p.want_lse = true;
   const Bytes q = Ramp(320, -1), k = Ramp(288, 0.5f), v = Ramp(288, -3);
-  step.q.bytes = q;
-  step.k.bytes = k;
-  step.v.bytes = v;
+  step.q.runs = {q};
+  step.k.runs = {k};
+  step.v.runs = {v};
   Bytes o(320 * 4), lse(40 * 4);
   ASSERT_TRUE(
       reference::Attention(

@@ -15,6 +15,7 @@ inline core::CallRecord SomeCall() {
   record.stages.Add(core::Stage::kKernel, absl::Microseconds(30));
   record.total = absl::Microseconds(400);
   record.request_bytes = 72;
+  record.copied_bytes = 64;
   record.reply_bytes = 32;
   record.peak_bytes = 104;
   return record;

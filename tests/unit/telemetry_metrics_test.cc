@@ -78,6 +78,7 @@ TEST(Metrics, ACallCountsOnce) {
   EXPECT_EQ(ValueOf(metrics, R"(kernd_request_seconds_count{method="Compute/Matmul"})"), 1);
   EXPECT_DOUBLE_EQ(ValueOf(metrics, R"(kernd_request_seconds_sum{method="Compute/Matmul"})"), 400e-6);
   EXPECT_EQ(ValueOf(metrics, R"(kernd_request_bytes_total{method="Compute/Matmul"})"), 72);
+  EXPECT_EQ(ValueOf(metrics, R"(kernd_copied_bytes_total{method="Compute/Matmul"})"), 64);
   EXPECT_EQ(ValueOf(metrics, R"(kernd_reply_bytes_total{method="Compute/Matmul"})"), 32);
   EXPECT_EQ(ValueOf(metrics, R"(kernd_stage_seconds_count{stage="kernel"})"), 1);
   EXPECT_EQ(ValueOf(metrics, R"(kernd_stage_seconds_count{stage="h2d"})"), 0) << "a stage not entered is no 0 s";
