@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "server/rpc/unix_socket.h"
 
 namespace kernd::rpc {
 namespace {
@@ -30,35 +30,6 @@ constexpr int kRetryMs = 20;  // after the process ran out of descriptors
 
 absl::Status SystemError(const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
-
-absl::StatusOr<int> BindUnix(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return InvalidField("listen", "unix:" + path, "a socket path has 1 to 107 bytes");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  struct stat there {};
-  if (lstat(path.c_str(), &there) == 0) {
-    // Only a socket is ever replaced, and only one that nobody listens on: left over from a daemon that was killed.
-    if (!S_ISSOCK(there.st_mode))
-      return absl::UnavailableError(absl::StrCat("unix:", path, " exists and is no socket"));
-    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (probe < 0) return SystemError("cannot open a unix socket");
-    if (connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 && errno == ECONNREFUSED) {
-      unlink(path.c_str());
-    }
-    close(probe);
-  }
-  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener < 0) return SystemError("cannot open a unix socket");
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 || listen(listener, kBacklog) < 0) {
-    const absl::Status status = SystemError("cannot listen on unix:" + path);
-    close(listener);
-    return status;
-  }
-  return listener;
 }
 
 absl::StatusOr<int> BindTcp(const std::string& address) {
@@ -124,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::vector<std::
     constexpr std::string_view kUnix = "unix:";
     if (address.starts_with(kUnix)) {
       const std::string path = address.substr(kUnix.size());
-      KERND_ASSIGN_OR_RETURN(const int fd, BindUnix(path));
+      KERND_ASSIGN_OR_RETURN(const int fd, ListenUnix(path, SOCK_STREAM));
       acceptor->listeners_.push_back(fd);
       acceptor->socket_files_.push_back(path);
       acceptor->bound_.push_back(address);
