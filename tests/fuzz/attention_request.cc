@@ -1,60 +1,38 @@
-// The body of Compute/Attention: parsed, decoded and validated; what is accepted is sent again by the client's encoder.
+// The body of Compute/Attention (operation_request.h).
 #include "client/cli/verify/client_args.h"
 #include "client/src/encode.h"
 #include "kernd/v1/compute.pb.h"
-#include "server/rpc/decode.h"
-#include "server/rpc/message.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/operation_request.h"
 #include "tests/fuzz/request.h"
 #include "tests/support/requests.h"
 
 namespace kernd::fuzz {
 namespace {
 
-// The request that a client makes of `step`.
-std::string Encode(const core::AttentionStep& step) {
-  const std::string q = BytesOf(step.q), k = BytesOf(step.k), v = BytesOf(step.v), mask = BytesOf(step.mask),
-                    bias = BytesOf(step.bias);
-  const AttentionArgs operands = {
-      .q = q.data(), .k = k.data(), .v = v.data(), .mask = mask.data(), .bias = bias.data()};
-  const absl::StatusOr<client::Pieces> pieces = client::EncodeAttention(cli::ClientArgs(step.problem, operands), {});
-  Require(pieces.ok(), "the client sends what the daemon takes");
-  return BytesOf(pieces->Buffer(nullptr));
-}
+struct Attention {
+  using Request = v1::AttentionRequest;
+  using Step = core::AttentionStep;
 
-// The step of a body; none, and a proper refusal, where there is none to be had.
-std::optional<core::AttentionStep> Decode(std::string_view bytes, v1::AttentionRequest& request) {
-  grpc::ByteBuffer body = BodyOf(bytes);
-  rpc::Payloads payloads;
-  absl::Status status = rpc::Parse(body, request, payloads);
-  if (status.ok()) status = rpc::DecodeOptions(request.options(), "cpu").status();
-  if (status.ok()) {
-    absl::StatusOr<core::AttentionStep> step =
-        rpc::DecodeAttention(request.attention(), "attention", rpc::Places{&payloads});
-    if (step.ok()) {
-      const absl::StatusOr<AttentionGeometry> geometry = Validate(step->problem);
-      if (geometry.ok()) {
-        RequireSizes(step->problem, *geometry);
-        return *std::move(step);
-      }
-      step = geometry.status();
-    }
-    status = step.status();
+  static absl::StatusOr<Step> Decode(const Request& request, rpc::Places places) {
+    return rpc::DecodeAttention(request.attention(), "attention", places);
   }
-  RequireRefusal(status);
-  return std::nullopt;
-}
+
+  static std::string Encode(const Step& step) {
+    const std::string q = BytesOf(step.q), k = BytesOf(step.k), v = BytesOf(step.v), mask = BytesOf(step.mask),
+                      bias = BytesOf(step.bias);
+    const AttentionArgs operands = {
+        .q = q.data(), .k = k.data(), .v = v.data(), .mask = mask.data(), .bias = bias.data()};
+    const absl::StatusOr<client::Pieces> pieces = client::EncodeAttention(cli::ClientArgs(step.problem, operands), {});
+    Require(pieces.ok(), "the client sends what the daemon takes");
+    return BytesOf(pieces->Buffer(nullptr));
+  }
+};
 
 }  // namespace
 
 void Target(std::string_view input) {
-  v1::AttentionRequest request, sent;
-  const std::optional<core::AttentionStep> step = Decode(input, request);
-  if (!step) return;
-  const std::string bytes = Encode(*step);
-  const std::optional<core::AttentionStep> again = Decode(bytes, sent);
-  Require(again.has_value() && Encode(*again) == bytes, "what was sent again is the same problem");
-  Require(BytesOf(again->q) == BytesOf(step->q) && BytesOf(again->v) == BytesOf(step->v), "and has the same operands");
+  CheckBody<Attention>(input);
 }
 
 std::vector<std::string> Seeds() {

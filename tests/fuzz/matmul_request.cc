@@ -1,63 +1,42 @@
-// The body of Compute/Matmul: parsed, decoded and validated; what is accepted is sent again by the client's encoder.
+// The body of Compute/Matmul (operation_request.h).
 #include "client/cli/verify/client_args.h"
 #include "client/src/encode.h"
 #include "kernd/v1/compute.pb.h"
-#include "server/rpc/decode.h"
-#include "server/rpc/message.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/operation_request.h"
 #include "tests/fuzz/request.h"
 #include "tests/support/requests.h"
 
 namespace kernd::fuzz {
 namespace {
 
-// The request that a client makes of `step`.
-std::string Encode(const core::MatmulStep& step) {
-  const std::string a = BytesOf(step.a), b = BytesOf(step.b), c = BytesOf(step.c), bias = BytesOf(step.bias),
-                    a_scale = BytesOf(step.a_scale), b_scale = BytesOf(step.b_scale);
-  const MatmulArgs operands = {.a = a.data(),
-                               .b = b.data(),
-                               .c = c.data(),
-                               .bias = bias.data(),
-                               .a_scale = reinterpret_cast<const float*>(a_scale.data()),
-                               .b_scale = reinterpret_cast<const float*>(b_scale.data())};
-  const absl::StatusOr<client::Pieces> pieces = client::EncodeMatmul(cli::ClientArgs(step.problem, operands), {});
-  Require(pieces.ok(), "the client sends what the daemon takes");
-  return BytesOf(pieces->Buffer(nullptr));
-}
+struct Matmul {
+  using Request = v1::MatmulRequest;
+  using Step = core::MatmulStep;
 
-// The step of a body; none, and a proper refusal, where there is none to be had.
-std::optional<core::MatmulStep> Decode(std::string_view bytes, v1::MatmulRequest& request) {
-  grpc::ByteBuffer body = BodyOf(bytes);
-  rpc::Payloads payloads;
-  absl::Status status = rpc::Parse(body, request, payloads);
-  if (status.ok()) status = rpc::DecodeOptions(request.options(), "cpu").status();
-  if (status.ok()) {
-    absl::StatusOr<core::MatmulStep> step = rpc::DecodeMatmul(request.matmul(), "matmul", rpc::Places{&payloads});
-    if (step.ok()) {
-      const absl::StatusOr<MatmulGeometry> geometry = Validate(step->problem);
-      if (geometry.ok()) {
-        RequireSizes(step->problem, *geometry);
-        return *std::move(step);
-      }
-      step = geometry.status();
-    }
-    status = step.status();
+  static absl::StatusOr<Step> Decode(const Request& request, rpc::Places places) {
+    return rpc::DecodeMatmul(request.matmul(), "matmul", places);
   }
-  RequireRefusal(status);
-  return std::nullopt;
-}
+
+  static std::string Encode(const Step& step) {
+    const std::string a = BytesOf(step.a), b = BytesOf(step.b), c = BytesOf(step.c), bias = BytesOf(step.bias),
+                      a_scale = BytesOf(step.a_scale), b_scale = BytesOf(step.b_scale);
+    const MatmulArgs operands = {.a = a.data(),
+                                 .b = b.data(),
+                                 .c = c.data(),
+                                 .bias = bias.data(),
+                                 .a_scale = reinterpret_cast<const float*>(a_scale.data()),
+                                 .b_scale = reinterpret_cast<const float*>(b_scale.data())};
+    const absl::StatusOr<client::Pieces> pieces = client::EncodeMatmul(cli::ClientArgs(step.problem, operands), {});
+    Require(pieces.ok(), "the client sends what the daemon takes");
+    return BytesOf(pieces->Buffer(nullptr));
+  }
+};
 
 }  // namespace
 
 void Target(std::string_view input) {
-  v1::MatmulRequest request, sent;
-  const std::optional<core::MatmulStep> step = Decode(input, request);
-  if (!step) return;
-  const std::string bytes = Encode(*step);
-  const std::optional<core::MatmulStep> again = Decode(bytes, sent);
-  Require(again.has_value() && Encode(*again) == bytes, "what was sent again is the same problem");
-  Require(BytesOf(again->a) == BytesOf(step->a) && BytesOf(again->b) == BytesOf(step->b), "and has the same operands");
+  CheckBody<Matmul>(input);
 }
 
 std::vector<std::string> Seeds() {
