@@ -1,8 +1,11 @@
 #include "client/src/retry.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <system_error>
 
+#include "absl/strings/match.h"
 #include "client/src/status.h"
 #include "kernd/client/error.h"
 
@@ -27,6 +30,19 @@ absl::Status ValidateRetryPolicy(const RetryPolicy& policy) {
 
 namespace {
 
+// TCP sends the first packet of a connection again after a second. Until it is answered, gRPC fails every call with
+// what went wrong before.
+constexpr absl::Duration kConnectAgain = absl::Milliseconds(1250);
+
+// A connection came to nothing, though a daemon may well be there: a busy machine, or one on the way, drops what it has
+// no room for. Where nothing listens, trying for longer helps nobody. gRPC tells the two apart by the system's words.
+bool LostConnection(const absl::Status& status, const ErrorDetails& details) {
+  const auto says = [&status](int error) {
+    return absl::StrContains(status.message(), std::generic_category().message(error));
+  };
+  return details.reason == reason::kNotConnected && !says(ECONNREFUSED) && !says(ENOENT);
+}
+
 // RetryDelay, were there no deadline.
 std::optional<absl::Duration> Backoff(const RetryPolicy& policy, int failed, const absl::Status& status,
                                       const Pushback& pushback, double uniform) {
@@ -40,7 +56,10 @@ std::optional<absl::Duration> Backoff(const RetryPolicy& policy, int failed, con
   if (told) return *told * (1.0 + policy.jitter * uniform);
   const double growth = std::pow(policy.multiplier, failed - 1);  // infinity in the worst case, which min takes care of
   const absl::Duration backoff = std::min(policy.initial_backoff * growth, policy.max_backoff);
-  return backoff * (1.0 + policy.jitter * (2.0 * uniform - 1.0));
+  const absl::Duration delay = backoff * (1.0 + policy.jitter * (2.0 * uniform - 1.0));
+  const bool last = failed + 1 == policy.max_attempts;
+  if (last && LostConnection(status, details)) return std::max(delay, kConnectAgain * (1.0 + policy.jitter * uniform));
+  return delay;
 }
 
 }  // namespace

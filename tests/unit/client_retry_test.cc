@@ -1,10 +1,16 @@
 #include "client/src/retry.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <string>
+#include <thread>
 
 #include "client/src/status.h"
+#include "kernd/client/client.h"
 #include "kernd/client/error.h"
 #include "tests/unit/client_fake_daemon.h"
 
@@ -81,6 +87,77 @@ TEST(RetryTest, AFullDaemonIsRetriedOnlyWhenAskedForAndToldWhen) {
   policy.on_resource_exhausted = true;
   EXPECT_EQ(RetryDelay(policy, 1, full, {}, 0.0, kLeft), absl::Milliseconds(70));
   EXPECT_EQ(RetryDelay(policy, 1, never_fits, {}, 0.0, kLeft), std::nullopt);
+}
+
+// A port of the loopback. Where it listens, it hangs up on whoever comes.
+class BarePort {
+ public:
+  explicit BarePort(bool listens) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    socklen_t size = sizeof address;
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    endpoint_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    if (!listens) return;
+    EXPECT_EQ(::listen(fd_, 8), 0);
+    thread_ = std::thread([this] {
+      for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0;) ::close(peer);
+    });
+  }
+  ~BarePort() {
+    ::shutdown(fd_, SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+    ::close(fd_);
+  }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  const int fd_;
+  std::string endpoint_;
+  std::thread thread_;
+};
+
+// What one attempt there ends with.
+absl::Status TryOnce(const std::string& endpoint) {
+  ClientOptions options;
+  options.endpoint = endpoint;
+  options.retry.max_attempts = 1;
+  const absl::Status status = Client::Connect(options)->Health().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(DetailsOf(status).reason, "NOT_CONNECTED") << status;
+  return status;
+}
+
+TEST(RetryTest, ALostConnectionIsTriedAgainAfterASecondOrTwo) {
+  const BarePort hangs_up(true);
+  const absl::Status lost = TryOnce(hangs_up.endpoint());
+  for (const double uniform : {0.0, 0.5, 0.999}) {
+    SCOPED_TRACE(uniform);
+    absl::Duration all;
+    int failed = 0;
+    while (const auto delay = RetryDelay(RetryPolicy(), ++failed, lost, {}, uniform, kLeft)) all += *delay;
+    EXPECT_EQ(failed, 4);
+    EXPECT_GT(all, absl::Seconds(1.1)) << lost;
+    EXPECT_LT(all, absl::Seconds(2));
+    EXPECT_EQ(RetryDelay(RetryPolicy(), 1, lost, {}, uniform, kLeft),
+              RetryDelay(RetryPolicy(), 1, kUnavailable, {}, uniform, kLeft))
+        << "only the last attempt waits";
+  }
+  RetryPolicy slow = Policy();
+  slow.initial_backoff = slow.max_backoff = absl::Seconds(8);
+  EXPECT_EQ(RetryDelay(slow, 4, lost, {}, 0.5, kLeft), absl::Seconds(8)) << "never shortened";
+  EXPECT_EQ(RetryDelay(Policy(), 4, lost, {}, 0.5, absl::Seconds(1)), std::nullopt) << "the deadline";
+}
+
+TEST(RetryTest, WhereNothingListensTheAttemptsEndSoon) {
+  const BarePort closed(false);
+  for (const std::string& endpoint : {closed.endpoint(), std::string("unix:/nonexistent/kernd.sock")}) {
+    const absl::Status refused = TryOnce(endpoint);
+    EXPECT_EQ(RetryDelay(Policy(), 4, refused, {}, 0.5, kLeft), absl::Milliseconds(350)) << refused;
+  }
 }
 
 TEST(RetryTest, ValidationNamesTheOption) {

@@ -15,8 +15,9 @@ namespace kernd::client {
 struct RetryPolicy {
   int max_attempts = 4;  // in all; 1: never again
   // Wait before attempt n + 1: initial_backoff * multiplier^(n - 1), at most max_backoff, give or take `jitter` of it.
-  // Where the daemon says when to come back, it is that, and up to `jitter` more. A wait that would pass the deadline
-  // is not begun: the error comes back at once.
+  // Where the daemon says when to come back, it is that, and up to `jitter` more. Before the last attempt at least a
+  // second where a connection got lost, rather than refused: a packet dropped by a busy machine comes again after as
+  // long. A wait that would pass the deadline is not begun: the error comes back at once.
   absl::Duration initial_backoff = absl::Milliseconds(50);
   absl::Duration max_backoff = absl::Seconds(2);
   double multiplier = 2.0;  // at least 1
