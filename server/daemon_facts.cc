@@ -25,8 +25,8 @@ telemetry::DaemonFacts FactsOf(const config::BuildInfo& build, const core::Backe
   telemetry::DaemonFacts facts = {.build = {.version = build.version,
                                             .revision = build.revision,
                                             .backend = std::string(backend.name()),
-                                            .compiler = build.compiler},
-                                  .cuda_toolkit = build.cuda_toolkit,
+                                            .compiler = build.compiler,
+                                            .cuda_toolkit = build.cuda_toolkit},
                                   .devices_not_used = std::move(not_used)};
   for (const core::DeviceDescription& device : backend.Devices()) {
     facts.devices.push_back({.uuid = device.uuid,

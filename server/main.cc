@@ -282,9 +282,7 @@ int Serve(const config::ServerOptions& options) {
   const sigset_t stop_signals = config::StopSignals();
   int signal_number = 0;
   sigwait(&stop_signals, &signal_number);
-  // From now on a second signal ends the process at once.
-  signal(signal_number, SIG_DFL);
-  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
+  config::EndAtOnceOnStopSignals();  // a second one
 
   draining = true;
   (*server)->health().SetServing(false);

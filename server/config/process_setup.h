@@ -17,6 +17,8 @@ sigset_t StopSignals();
 // on, and no signal.
 void HoldStopSignals();
 
+void EndAtOnceOnStopSignals();
+
 // Threads of an OpenMP team that have nothing to do sleep, unless the user has decided otherwise by OMP_WAIT_POLICY or
 // GOMP_SPINCOUNT. Starts the program anew if need be, as the same process; returns in the one that has the setting, or
 // where the system does not allow it.

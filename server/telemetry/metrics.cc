@@ -126,7 +126,8 @@ Metrics::Metrics(const std::vector<std::string>& methods, const std::vector<std:
       .Add({{"version", build.version},
             {"revision", build.revision},
             {"backend", build.backend},
-            {"compiler", build.compiler}})
+            {"compiler", build.compiler},
+            {"cuda_toolkit", build.cuda_toolkit}})
       .Set(1);
 
   auto& requests = prometheus::BuildCounter()

@@ -47,6 +47,7 @@ struct BuildLabels {
   std::string revision;
   std::string backend;
   std::string compiler;
+  std::string cuda_toolkit;
 };
 
 // Every combination of the labels known beforehand exists from the start with value 0, so that a rate over the first

@@ -35,7 +35,7 @@ Json Program(const DaemonFacts& facts) {
   return {{"version", Text(facts.build.version)},
           {"revision", Text(facts.build.revision)},
           {"compiler", Text(facts.build.compiler)},
-          {"cuda_toolkit", Text(facts.cuda_toolkit)},
+          {"cuda_toolkit", Text(facts.build.cuda_toolkit)},
           {"backend", Text(facts.build.backend)}};
 }
 

@@ -25,7 +25,6 @@ struct KernelStatus {
 // What does not change while the daemon lives.
 struct DaemonFacts {
   BuildLabels build;
-  std::string cuda_toolkit;
   std::vector<DeviceStatus> devices;          // those that serve
   std::vector<std::string> devices_not_used;  // a line for each of the others, and why
   std::vector<KernelStatus> kernels;

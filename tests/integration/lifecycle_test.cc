@@ -56,7 +56,7 @@ TEST(Lifecycle, ARunningKernelStopsWhenItsClientLeaves) {
   const auto channel = Connect(daemon->endpoint());
   {
     PendingCall endless(channel, EndlessCall());
-    ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
+    ASSERT_TRUE(WaitUntilItRuns(*daemon));
     endless.Cancel();
     EXPECT_EQ(endless.Finish().error_code(), StatusCode::CANCELLED);
   }

@@ -102,12 +102,14 @@ TEST(Start, IdleTeamsSleepUnlessTheUserWantsThemToSpin) {
 }
 
 TEST(Start, VariablesThatSetNothingAreTold) {
-  const Variable slip("KERND_LOGLEVEL", "debug"), service("KERND_SERVICE_HOST", "10.0.0.1");
+  const Variable slip("KERND_LOGLEVEL", "debug"), service("KERND_SERVICE_HOST", "10.0.0.1"),
+      of_the_tests("KERND_TEST_SOMETHING", "1");
   const auto daemon = Daemon::Start();
   ASSERT_NE(daemon, nullptr);
   EXPECT_EQ(daemon->Stop(), 0);
   EXPECT_THAT(daemon->Log(), HasSubstr("warning KERND_LOGLEVEL is not an option"));
   EXPECT_THAT(daemon->Log(), Not(HasSubstr("KERND_SERVICE_HOST")));
+  EXPECT_THAT(daemon->Log(), Not(HasSubstr("KERND_TEST_"))) << "Daemon keeps what is for the tests to itself";
 }
 
 // A signal that comes while the daemon starts ends it in order, once it has started.

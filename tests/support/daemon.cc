@@ -41,6 +41,16 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+// This process's environment without what is for the tests alone: kernd would call it an unknown option.
+std::vector<char*> Environment() {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with("KERND_TEST_")) variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 }  // namespace
 
 bool OnGpu() {
@@ -68,7 +78,7 @@ std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, boo
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
-  const int rc = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int rc = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), Environment().data());
   posix_spawn_file_actions_destroy(&actions);
   if (rc != 0) {
     ADD_FAILURE() << "cannot start " << program << ": " << std::strerror(rc);

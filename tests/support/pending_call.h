@@ -37,6 +37,15 @@ inline v1::AttentionRequest EndlessCall() {
 #define KERND_NEEDS_SLOW_KERNELS() \
   if (::kernd::testing::OnGpu()) GTEST_SKIP() << "needs a kernel that runs long and can be stopped: the CPU's"
 
+// Until the daemon's one call is neither read nor queued any more, but runs. A call that is cancelled before that never
+// reaches its kernel.
+inline bool WaitUntilItRuns(const Daemon& daemon) {
+  for (int tries = 0; daemon.Metrics()["kernd_memory_used_bytes{pool=\"memory\"}"] == 0; ++tries) {
+    if (tries == 10'000) return false;
+  }
+  return daemon.WaitForMetric("kernd_queue_depth", 0);
+}
+
 // A unary call that runs in the background.
 // Its own thread waits for the answer: gRPC's connections make progress only while somebody looks at a queue.
 class PendingCall {

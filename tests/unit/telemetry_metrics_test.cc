@@ -35,7 +35,7 @@ Gauges SomeGauges() {
 
 Metrics MakeMetrics() {
   return Metrics({"Compute/Attention", "Compute/Matmul"}, {"matmul_f32_cpu_onednn"},
-                 {.version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12"}, SomeGauges);
+                 {.version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12", .cuda_toolkit = "13.0"}, SomeGauges);
 }
 
 // The value behind "name{labels} " on the page; NaN where there is none.
@@ -147,7 +147,7 @@ TEST(Metrics, StateAndBuild) {
   EXPECT_EQ(ValueOf(metrics, "kernd_log_lines_dropped_total"), 4);
   EXPECT_EQ(ValueOf(metrics, "kernd_ready"), 1);
   EXPECT_EQ(ValueOf(metrics, "kernd_time_to_ready_seconds"), 0.25);
-  EXPECT_EQ(ValueOf(metrics, R"(kernd_build_info{backend="cpu",compiler="GNU 12",revision="abc",version="1.2.3"})"), 1);
+  EXPECT_EQ(ValueOf(metrics, R"(kernd_build_info{backend="cpu",compiler="GNU 12",cuda_toolkit="13.0",revision="abc",version="1.2.3"})"), 1);
 }
 
 TEST(Metrics, ManyThreadsLoseNothing) {
