@@ -1,7 +1,6 @@
 // Every row of the table of matmul kernels against the fp64 reference.
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,8 +10,6 @@
 
 namespace kernd::testing::matmul {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST_F(MatmulGpu, RandomProblemsMatchTheReference) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
@@ -80,57 +77,32 @@ TEST_F(MatmulGpu, F32StaysF32) {
 }
 
 TEST_F(MatmulGpu, I8IsExactAtItsExtremes) {
-  for (const std::int64_t k : {1, 255, 1024, 3001}) {
-    for (const double a : {-128.0, 127.0}) {
-      Case c = PlainCase(DataType::kI8, 13, 33, k);
-      c.a.Fill([&](const Dims&) { return a; });
-      c.b.Fill([&](const Dims& at) { return at[1] % 2 ? -128.0 : 127.0; });
-      SCOPED_TRACE(std::to_string(k) + " products with " + std::to_string(a));
-      ExpectAllMatchReference(c, /*must_run=*/true);
-    }
+  for (const Case& c : I8Extremes()) {
+    SCOPED_TRACE(Describe(c));
+    ExpectAllMatchReference(c, /*must_run=*/true);
   }
 }
 
 TEST_F(MatmulGpu, I8WrapsModulo32Bits) {
-  Case c = PlainCase(DataType::kI8, 1, 2, (1 << 17) + 300);
-  c.a.Fill([](const Dims&) { return -128.0; });
-  c.b.Fill([](const Dims&) { return -128.0; });
-  ExpectAllMatchReference(c, /*must_run=*/true);
+  ExpectAllMatchReference(I8Wraps(), /*must_run=*/true);
 }
 
 TEST_F(MatmulGpu, IntegerEpilogueRoundsHalfToEvenAndSaturates) {
-  Case c = PlainCase(DataType::kI8, 1, 8, 1);
-  const double b[] = {1, 3, 5, 7, -1, -3, 127, -128};
-  c.a.Fill([](const Dims&) { return 1.0; });
-  c.b.Fill([&](const Dims& at) { return b[at[1]]; });
-  c.p.alpha = 0.5;
-  c.p.bias = SpecOf(DataType::kF32, {8});
-  c.bias = Operand(*c.p.bias, 0);
-  c.bias.Fill([](const Dims& at) { return at[0] == 6 ? 3e9 : at[0] == 7 ? -3e9 : 0.0; });
+  const Case c = I8Rounds();
   const DeviceCase operands(c);
   for (const char* method : {"simt", "lt_heuristic"}) {
     const auto d = Compute(Row(DataType::kI8, method), c, operands);
     std::vector<std::int32_t> values(8);
     std::memcpy(values.data(), d.data(), 32);
-    EXPECT_THAT(values, ::testing::ElementsAre(0, 2, 2, 4, 0, -2, INT32_MAX, INT32_MIN)) << method;
+    EXPECT_THAT(values, ::testing::ElementsAreArray(kI8Rounded)) << method;
   }
 }
 
 TEST_F(MatmulGpu, NaNsAndInfinitiesStayInTheirRowsAndColumns) {
-  for (const DataType type : {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kF64, DataType::kF8E5M2}) {
-    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
-      for (const std::int64_t n : {48, 51}) {
-        Case c = PlainCase(type, 40, n, 32, 17);
-        Random random(18);
-        std::normal_distribution<double> normal;
-        c.a.Fill([&](const Dims& at) { return at[0] == 7 && at[1] == 3 ? kNan : normal(random); });
-        c.b.Fill([&](const Dims& at) {
-          return at[1] == 11 && at[0] == 5 ? std::numeric_limits<double>::infinity() : normal(random);
-        });
-        c.p.activation = activation;
-        SCOPED_TRACE(std::string(Name(type)) + " " + std::string(Name(activation)));
-        ExpectAllMatchReference(c);
-      }
+  for (const std::int64_t n : {48, 51}) {
+    for (const Case& c : NanAndInfinity(n, 32)) {
+      SCOPED_TRACE(Describe(c) + " " + std::string(Name(c.p.activation)));
+      ExpectAllMatchReference(c);
     }
   }
 }

@@ -59,6 +59,64 @@ inline std::string Describe(const Case& c) {
          (c.p.transpose_b ? "^T" : "");
 }
 
+// --- cases that every device must get right
+// ---------------------------------------------------------------------------
+
+// Sums of products of the largest magnitudes, long enough to leave the exact range of F32.
+inline std::vector<Case> I8Extremes() {
+  std::vector<Case> cases;
+  for (const std::int64_t k : {1, 255, 1024, 3001}) {
+    for (const double a : {-128.0, 127.0}) {
+      Case& c = cases.emplace_back(PlainCase(DataType::kI8, 13, 33, k));
+      c.a.Fill([&](const Dims&) { return a; });
+      c.b.Fill([&](const Dims& at) { return at[1] % 2 ? -128.0 : 127.0; });
+    }
+  }
+  return cases;
+}
+
+// A sum beyond 2^31.
+inline Case I8Wraps() {
+  Case c = PlainCase(DataType::kI8, 1, 2, (1 << 17) + 300);
+  c.a.Fill([](const Dims&) { return -128.0; });
+  c.b.Fill([](const Dims&) { return -128.0; });
+  return c;
+}
+
+// Halves, and values beyond both ends of I32; what they are rounded to.
+inline constexpr std::int32_t kI8Rounded[] = {0, 2, 2, 4, 0, -2, INT32_MAX, INT32_MIN};
+inline Case I8Rounds() {
+  constexpr double kB[] = {1, 3, 5, 7, -1, -3, 127, -128};
+  Case c = PlainCase(DataType::kI8, 1, 8, 1);
+  c.a.Fill([](const Dims&) { return 1.0; });
+  c.b.Fill([&](const Dims& at) { return kB[at[1]]; });
+  c.p.alpha = 0.5;
+  c.p.bias = SpecOf(DataType::kF32, {8});
+  c.bias = Operand(*c.p.bias, 0);
+  c.bias.Fill([](const Dims& at) { return at[0] == 6 ? 3e9 : at[0] == 7 ? -3e9 : 0.0; });
+  return c;
+}
+
+// A NaN in one row and an infinity in one column, for each type that has them and each activation.
+inline std::vector<Case> NanAndInfinity(std::int64_t n, std::int64_t k) {
+  std::vector<Case> cases;
+  for (const DataType type : {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kF64, DataType::kF8E5M2}) {
+    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
+      Case& c = cases.emplace_back(PlainCase(type, 40, n, k, 17));
+      Random random(18);
+      std::normal_distribution<double> normal;
+      c.a.Fill([&](const Dims& at) {
+        return at[0] == 7 && at[1] == 3 ? std::numeric_limits<double>::quiet_NaN() : normal(random);
+      });
+      c.b.Fill([&](const Dims& at) {
+        return at[1] == 11 && at[0] == 5 ? std::numeric_limits<double>::infinity() : normal(random);
+      });
+      c.p.activation = activation;
+    }
+  }
+  return cases;
+}
+
 // Anything that the problem allows, small.
 inline Case RandomCase(std::uint64_t seed) {
   Random random(seed);

@@ -10,8 +10,8 @@
 #include "kernd/client/client.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/values.h"
+#include "tests/support/client_case.h"
 #include "tests/support/daemon.h"
-#include "tests/support/problem_case.h"
 
 namespace kernd::testing {
 

@@ -11,5 +11,8 @@ kernd_test(client_cli_test unit
 kernd_test(client_bench_test unit SRCS ${here}/client_bench_test.cc ${here}/client_bench_load_test.cc
   DEPS kernd_cli kernd_proto)
 kernd_test(client_verify_test unit SRCS ${here}/client_verify_test.cc DEPS kernd_cli kernd_proto)
-kernd_test(client_doctor_test unit SRCS ${here}/client_doctor_test.cc DEPS kernd_cli kernd_proto)
+kernd_test(client_doctor_test unit
+  SRCS ${here}/client_doctor_test.cc ${here}/client_doctor_daemon_test.cc ${here}/client_doctor_gpu_test.cc
+       ${here}/client_doctor_machine_test.cc
+  DEPS kernd_cli kernd_proto)
 kernd_test(client_top_test unit SRCS ${here}/client_top_test.cc DEPS kernd_cli)

@@ -19,7 +19,12 @@ using testing::SpecOf;
 using testing::matmul::Case;
 using testing::matmul::Describe;
 using testing::matmul::ExpectMatches;
+using testing::matmul::I8Extremes;
+using testing::matmul::I8Rounds;
+using testing::matmul::I8Wraps;
+using testing::matmul::kI8Rounded;
 using testing::matmul::kTypes;
+using testing::matmul::NanAndInfinity;
 using testing::matmul::PlainCase;
 using testing::matmul::RandomCase;
 

@@ -2,7 +2,6 @@
 // bits may depend on, and which variant runs: cpu_matmul_contract_test.cc.
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,8 +11,6 @@
 
 namespace kernd::cpu {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(CpuMatmul, RandomProblemsMatchTheReference) {
   for (std::uint64_t seed = 1; seed <= 250; ++seed) {
@@ -47,22 +44,14 @@ TEST(CpuMatmul, LargerThanATile) {
 }
 
 TEST(CpuMatmul, I8IsExactAtItsExtremes) {
-  for (const std::int64_t k : {1, 255, 1024, 3001}) {
-    for (const double a : {-128.0, 127.0}) {
-      Case c = PlainCase(DataType::kI8, 13, 33, k);
-      c.a.Fill([&](const Dims&) { return a; });
-      c.b.Fill([&](const Dims& at) { return at[1] % 2 ? -128.0 : 127.0; });
-      SCOPED_TRACE(std::to_string(k) + " products with " + std::to_string(a));
-      ExpectAllMatchReference(c);
-    }
+  for (const Case& c : I8Extremes()) {
+    SCOPED_TRACE(Describe(c));
+    ExpectAllMatchReference(c);
   }
 }
 
 TEST(CpuMatmul, I8WrapsModulo32Bits) {
-  Case c = PlainCase(DataType::kI8, 1, 2, (1 << 17) + 300);
-  c.a.Fill([](const Dims&) { return -128.0; });
-  c.b.Fill([](const Dims&) { return -128.0; });
-  ExpectAllMatchReference(c);
+  ExpectAllMatchReference(I8Wraps());
 }
 
 // Times one, in F32: every code as the formats define it, NaNs, infinities and subnormals among them.
@@ -87,39 +76,24 @@ TEST(CpuMatmul, EveryFloat8Code) {
 }
 
 TEST(CpuMatmul, IntegerEpilogueRoundsHalfToEvenAndSaturates) {
-  Case c = PlainCase(DataType::kI8, 1, 8, 1);
-  const double b[] = {1, 3, 5, 7, -1, -3, 127, -128};
-  c.a.Fill([](const Dims&) { return 1.0; });
-  c.b.Fill([&](const Dims& at) { return b[at[1]]; });
-  c.p.alpha = 0.5;
-  c.p.bias = SpecOf(DataType::kF32, {8});
-  c.bias = Operand(*c.p.bias, 0);
-  c.bias.Fill([](const Dims& at) { return at[0] == 6 ? 3e9 : at[0] == 7 ? -3e9 : 0.0; });
+  const Case c = I8Rounds();
   for (const Isa isa : AvailableIsas()) {
     for (const std::string& kernel : {std::string(), Packed(DataType::kI8)}) {
       const auto d = Compute(c, {.kernel = kernel, .isa = isa});
       std::vector<std::int32_t> values(8);
       std::memcpy(values.data(), d.data(), 32);
-      EXPECT_THAT(values, ::testing::ElementsAre(0, 2, 2, 4, 0, -2, INT32_MAX, INT32_MIN));
+      EXPECT_THAT(values, ::testing::ElementsAreArray(kI8Rounded)) << kernel;
     }
   }
 }
+
 TEST(CpuMatmul, NaNsAndInfinitiesStayInTheirRowsAndColumns) {
-  for (const DataType type : {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kF64, DataType::kF8E5M2}) {
-    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
-      Case c = PlainCase(type, 40, 50, 33, 17);
-      Random random(18);
-      std::normal_distribution<double> normal;
-      c.a.Fill([&](const Dims& at) { return at[0] == 7 && at[1] == 3 ? kNan : normal(random); });
-      c.b.Fill([&](const Dims& at) {
-        return at[1] == 11 && at[0] == 5 ? std::numeric_limits<double>::infinity() : normal(random);
-      });
-      c.p.activation = activation;
-      SCOPED_TRACE(std::string(Name(type)) + " " + std::string(Name(activation)));
-      ExpectAllMatchReference(c);
-    }
+  for (const Case& c : NanAndInfinity(50, 33)) {
+    SCOPED_TRACE(Describe(c) + " " + std::string(Name(c.p.activation)));
+    ExpectAllMatchReference(c);
   }
 }
+
 // Row and batch strides that overlap or repeat: legal, and easily taken for a tall matrix.
 TEST(CpuMatmul, BatchesOfRowsInEveryStride) {
   for (const DataType type : {DataType::kF32, DataType::kI8}) {

@@ -1,4 +1,4 @@
-#include "tests/support/problem_case.h"
+#include "tests/support/client_case.h"
 
 #include <algorithm>
 #include <utility>
