@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernd/kernels/gpu.h"
+#include "kernels/gpu/device/math.cuh"
 #include "kernels/gpu/element.cuh"
 
 namespace kernd::gpu {
@@ -64,7 +65,7 @@ inline unsigned GridOf(std::int64_t works) {
 // Scores that rows may see, by their windows alone; to estimate times with.
 double VisibleScores(const AttentionGeometry& g);
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(KERND_EMULATOR)
 
 // Not numeric_limits: a call that device code would need a flag for.
 #define KERND_INFINITY __int_as_float(0x7f800000)
@@ -126,14 +127,13 @@ __device__ inline float Logit(const AttentionParams& p, const AttentionRow& row,
   return x;
 }
 
+inline constexpr float kLog2E = 1.44269504088896340736f;
+
 // e^x for x <= 0 with ex2.approx: off by 2 units in the last place of the result and |x| 2^-24 of it, which is what
 // the rounding of x itself, a difference of F32 logits, already costs. Exactly 1 at 0, so that a tile in which a row
 // sees nothing leaves its bits alone.
 __device__ inline float ExpOfNegative(float x) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
-  return y;
+  return Exp2(x * kLog2E);
 }
 
 // P of a key that weighs nothing, whose value must not show even if it is NaN: -0, which no exponential gives.
@@ -155,6 +155,6 @@ __device__ inline float OutputFactor(const AttentionParams& p, std::int64_t head
   return value_factor * ours / (sum * ours + expf(sink - most));
 }
 
-#endif  // __CUDACC__
+#endif  // __CUDACC__ || KERND_EMULATOR
 
 }  // namespace kernd::gpu

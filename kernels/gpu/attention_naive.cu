@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/gpu/attention_device.cuh"
-#include "kernels/gpu/cuda.h"
+#include "kernels/gpu/launch.cuh"
 #include "kernels/gpu/variants.h"
 
 namespace kernd {
@@ -153,15 +153,15 @@ absl::Status Launch(const AttentionProblem& p, const AttentionGeometry& g, const
     if (job.s.q_rows == 0) continue;
     scores += g.q_heads * job.s.q_rows * job.s.kv_length;
     if (const std::int64_t tiles = g.q_heads * Tiles(job.s.q_length) * Tiles(job.s.kv_length); tiles > 0) {
-      AttentionScores<<<GridOf(tiles), kThreads, 0, stream>>>(params, job);
-      KERND_CUDA_LAUNCHED("AttentionScores");
+      KERND_RETURN_IF_ERROR(
+          LaunchKernel("AttentionScores", AttentionScores, GridOf(tiles), kThreads, 0, stream, params, job));
     }
-    AttentionSoftmax<<<GridOf(g.q_heads * job.s.q_rows), kThreads, 0, stream>>>(params, job);
-    KERND_CUDA_LAUNCHED("AttentionSoftmax");
+    KERND_RETURN_IF_ERROR(LaunchKernel("AttentionSoftmax", AttentionSoftmax, GridOf(g.q_heads * job.s.q_rows), kThreads,
+                                       0, stream, params, job));
     if (g.v_head_dim == 0) continue;
-    AttentionOutput<<<GridOf(g.q_heads * Tiles(job.s.q_rows) * Tiles(g.v_head_dim)), kThreads, 0, stream>>>(params,
-                                                                                                            job);
-    KERND_CUDA_LAUNCHED("AttentionOutput");
+    const std::int64_t tiles = g.q_heads * Tiles(job.s.q_rows) * Tiles(g.v_head_dim);
+    KERND_RETURN_IF_ERROR(
+        LaunchKernel("AttentionOutput", AttentionOutput, GridOf(tiles), kThreads, 0, stream, params, job));
   }
   return absl::OkStatus();
 }

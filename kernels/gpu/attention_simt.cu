@@ -16,7 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/gpu/attention_simt_tile.cuh"
-#include "kernels/gpu/cuda.h"
+#include "kernels/gpu/device/shared.cuh"
+#include "kernels/gpu/launch.cuh"
 #include "kernels/gpu/variants.h"
 
 namespace kernd {
@@ -25,57 +26,13 @@ namespace {
 
 using namespace attention_simt;
 
-// Where the row blocks of a packed sequence begin. Each has a slot for every block that it starts in Q's rows, and one
-// more, so that sequences find their slots by themselves.
-__device__ std::int64_t FirstSlot(const AttentionParams& p, std::int64_t b, unsigned rows) {
-  return p.tables.sequences[b].q_start * p.group / rows + b;
-}
-
-// Piece `work` of the grid; `any` is false where there is nothing to do.
-__device__ Work Find(const AttentionParams& p, const Plan& plan, std::int64_t work, unsigned rows, unsigned cols) {
-  Work out{};
-  out.first_col = work % plan.col_blocks * cols;
-  work /= plan.col_blocks;
-  out.kv_head = work % p.kv_heads;
-  work /= p.kv_heads;
-  if (plan.split) {
-    out.split = work % plan.group.splits;
-    work /= plan.group.splits;
-    out.first_row = work % plan.blocks * rows;
-    out.b = plan.group.first + work / plan.blocks;
-  } else {
-    const std::int64_t slot = plan.slots - 1 - work;
-    if (plan.packed) {
-      std::int64_t low = 0, high = p.batch;
-      while (high - low > 1) {
-        const std::int64_t middle = (low + high) / 2;
-        (FirstSlot(p, middle, rows) <= slot ? low : high) = middle;
-      }
-      out.b = low;
-      out.first_row = (slot - FirstSlot(p, low, rows)) * rows;
-    } else {
-      out.b = slot / plan.blocks;
-      out.first_row = slot % plan.blocks * rows;
-    }
-  }
-  const AttentionSequence& s = p.tables.sequences[out.b];
-  const std::int64_t split_keys = SplitKeys(s, p.group);
-  out.first_key = out.split * split_keys;
-  out.last_key = plan.split ? min(s.kv_length, out.first_key + split_keys) : s.kv_length;
-  out.rows = (plan.split ? s.q_length : s.q_rows) * p.group;
-  out.any =
-      plan.split == (split_keys != 0) && out.first_row < out.rows && (!plan.split || out.first_key < out.last_key);
-  return out;
-}
-
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
     AttentionSimt(const __grid_constant__ AttentionParams p, const __grid_constant__ Plan plan) {
-  extern __shared__ float4 memory[];
-  auto& shared = *reinterpret_cast<typename S::Shared*>(memory);
+  auto& shared = *static_cast<typename S::Shared*>(DynamicShared());
   for (std::int64_t i = blockIdx.x; i < plan.works; i += gridDim.x) {
     __syncthreads();  // the piece before is done with shared memory
-    if (threadIdx.x == 0) shared.work = Find(p, plan, i, S::kRows, S::kCols);
+    if (threadIdx.x == 0) shared.work = FindWork(p, plan, i, S::kRows, S::kCols);
     __syncthreads();
     if (shared.work.any) Tile<S>(p, plan, shared).Run();
   }
@@ -104,21 +61,14 @@ absl::Status WithShape(std::int64_t rows, std::int64_t heads, std::int64_t v_hea
 template <typename S>
 absl::Status LaunchShape(const AttentionParams& params, Plan plan, std::int64_t rows, std::int64_t all_rows,
                          Stream stream) {
-  plan.col_blocks = std::max<std::int64_t>(1, BlocksOf(params.v_head_dim, S::kCols));
-  plan.blocks = BlocksOf(rows, S::kRows);
-  plan.slots = plan.packed ? all_rows / S::kRows + params.batch : params.batch * plan.blocks;
-  plan.works = (plan.split ? plan.group.count * plan.blocks * plan.group.splits : plan.slots) * params.kv_heads *
-               plan.col_blocks;
-  AttentionSimt<S><<<GridOf(plan.works), S::kThreads, sizeof(typename S::Shared), stream>>>(params, plan);
-  KERND_CUDA_LAUNCHED("AttentionSimt");
-  return absl::OkStatus();
+  CutIntoPieces(params, S::kRows, S::kCols, rows, all_rows, plan);
+  return LaunchKernel("AttentionSimt", AttentionSimt<S>, GridOf(plan.works), S::kThreads, sizeof(typename S::Shared),
+                      stream, params, plan);
 }
 
 template <typename S>
 absl::Status LoadShape() {
-  KERND_CUDA(cudaFuncSetAttribute(AttentionSimt<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(sizeof(typename S::Shared))));
-  return absl::OkStatus();
+  return AllowSharedMemory(AttentionSimt<S>, sizeof(typename S::Shared));
 }
 
 absl::Status Load(const DeviceInfo&) {
@@ -135,7 +85,7 @@ absl::Status Launch(const AttentionProblem& p, const AttentionGeometry& g, const
   const AttentionParams params = ParamsOf(p, g, args, tables);
   const SplitPlan split = PlanSplits(g);
   if (!split.all) {
-    const Plan plan{.packed = p.layout == AttentionLayout::kPacked};
+    const Plan plan{.section = SectionOf(g, params.type_bytes, device), .packed = p.layout == AttentionLayout::kPacked};
     const std::int64_t rows = g.max_q_rows * g.heads_per_kv, all_rows = plan.packed ? p.q.shape[0] * g.heads_per_kv : 0;
     KERND_RETURN_IF_ERROR(WithShape(rows, g.batch * g.kv_heads, g.v_head_dim, device, [&](auto shape) {
       return LaunchShape<decltype(shape)>(params, plan, rows, all_rows, stream);

@@ -1,7 +1,7 @@
 // The tile of attention_simt.cu: what one block does with its rows, columns and keys.
 #pragma once
 
-#include "kernels/gpu/attention_split.h"
+#include "kernels/gpu/attention_work.cuh"
 #include "kernels/gpu/element.cuh"
 
 namespace kernd::gpu::attention_simt {
@@ -9,12 +9,8 @@ namespace kernd::gpu::attention_simt {
 constexpr unsigned kWarp = 32, kKeys = 128, kKeysPerLane = kKeys / kWarp, kChunk = 32;
 static_assert(kSplitKeyMultiple % kKeys == 0);
 
-// One block's piece. Columns are those of V; keys and rows are the sequence's, `rows` to its last.
-struct Work {
-  std::int64_t b, kv_head, first_row, first_col, first_key, last_key, split;
-  std::int64_t rows;  // of the kv head, the last that the piece's kernel writes
-  bool any;
-};
+using Work = AttentionWork;
+using Plan = AttentionPlan;
 
 // A tile's size, and what a block keeps in shared memory.
 template <unsigned kRowsPerWarp_, unsigned kWarps, unsigned kColsPerLane_>
@@ -39,17 +35,6 @@ using LargeNarrow = Shape<8, 8, 2>;
 using Medium = Shape<4, 4, 4>;
 using Small = Shape<1, 4, 4>;
 using Wide = Shape<1, 8, 4>;  // more threads that load, where blocks are few
-
-// How the grid is cut.
-struct Plan {
-  std::int64_t works = 0;
-  std::int64_t col_blocks = 1;
-  std::int64_t slots = 0, blocks = 0;  // row blocks of all sequences; of each, unless packed
-  bool packed = false;
-  bool split = false;  // only the sequences of `group` that are cut; otherwise only those that are not
-  SplitGroup group;
-  SplitWorkspace workspace;
-};
 
 // One block's piece of work.
 template <typename S>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/gpu/cuda.h"
+#include "kernels/gpu/launch.cuh"
 
 namespace kernd::gpu {
 namespace {
@@ -114,9 +114,7 @@ SplitPlan PlanSplits(const AttentionGeometry& g) {
 absl::Status LaunchMerge(const AttentionParams& params, const SplitGroup& group, const SplitWorkspace& workspace,
                          Stream stream) {
   const std::int64_t rows = group.count * params.kv_heads * params.group * group.q_rows;
-  MergeParts<<<GridOf(rows), kThreads, 0, stream>>>(params, group, workspace);
-  KERND_CUDA_LAUNCHED("MergeParts");
-  return absl::OkStatus();
+  return LaunchKernel("MergeParts", MergeParts, GridOf(rows), kThreads, 0, stream, params, group, workspace);
 }
 
 }  // namespace kernd::gpu

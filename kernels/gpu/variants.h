@@ -9,6 +9,9 @@ namespace kernd {
 absl::Span<const AttentionVariant> AttentionSimtVariants();
 absl::Span<const AttentionVariant> AttentionNaiveVariants();
 
+// attention_mma.cu: F16, BF16; head dimensions and strides that are multiples of 8, every option.
+absl::Span<const AttentionVariant> AttentionMmaVariants();
+
 // matmul_simt.cu: every dtype; every option. matmul_lt.cc: cuBLASLt.
 absl::Span<const MatmulVariant> MatmulSimtVariants();
 absl::Span<const MatmulVariant> MatmulLtVariants();

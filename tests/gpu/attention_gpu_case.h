@@ -2,8 +2,6 @@
 // between guards and poisoned before it is set.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -27,6 +25,7 @@ using testing::attention::ExpectMatches;
 using testing::attention::PlainCase;
 using testing::attention::RandomCase;
 using testing::attention::SetTensors;
+using testing::attention::TensorCoreChoices;
 
 struct Result {
   std::vector<std::byte> o, lse;

@@ -119,52 +119,64 @@ TEST_F(AttentionGpuContract, BiasOfMinusInfinityHidesAsAMask) {
 
 // A logit that comes out as minus infinity weighs nothing, whoever else is in the tile: its value never shows.
 TEST_F(AttentionGpuContract, KeysThatWeighNothingDoNotShow) {
-  for (const std::int64_t queries : {3, 150}) {
-    for (const double poison : {kNan, kInfinity}) {
-      Case c = PlainCase({.q_rows = queries, .kv_rows = 600}, 14);
-      c.p.causal = true;
-      c.p.alignment = MaskAlignment::kBottomRight;
-      c.q.Fill([](const Dims& at) { return 0.1 + static_cast<double>(at[3]); });
-      FillBut(c.k, 15, -kInfinity, [](const Dims& at) { return at[2] % 40 == 3; });
-      FillBut(c.v, 16, poison, [](const Dims& at) { return at[2] % 40 == 3; });
-      SCOPED_TRACE(std::to_string(queries) + " " + std::to_string(poison));
-      ForEach(c.p, [&](const AttentionVariant& variant) {
-        const Result result = Run(variant, c);
-        ExpectMatchesReference(c, result);
-        for (std::int64_t i = 0; i < queries * 16; ++i) {
-          EXPECT_TRUE(std::isfinite(reference::Load(DataType::kF32, result.o.data(), i))) << i;
-        }
-      });
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
+    for (const std::int64_t queries : {3, 150}) {
+      for (const double poison : {kNan, kInfinity}) {
+        Case c = PlainCase({.q_rows = queries, .kv_rows = 600}, 14, type);
+        c.p.causal = true;
+        c.p.alignment = MaskAlignment::kBottomRight;
+        c.q.Fill([](const Dims& at) { return 0.1 + static_cast<double>(at[3]); });
+        FillBut(c.k, 15, -kInfinity, [](const Dims& at) { return at[2] % 40 == 3; });
+        FillBut(c.v, 16, poison, [](const Dims& at) { return at[2] % 40 == 3; });
+        SCOPED_TRACE(std::string(Name(type)) + " " + std::to_string(queries) + " " + std::to_string(poison));
+        ForEach(c.p, [&](const AttentionVariant& variant) {
+          const Result result = Run(variant, c);
+          ExpectMatchesReference(c, result);
+          for (std::int64_t i = 0; i < queries * 16; ++i) {
+            EXPECT_TRUE(std::isfinite(reference::Load(type, result.o.data(), i))) << i;
+          }
+        });
+      }
     }
   }
 }
 
-// A change at key `at` leaves the rows that do not see it alone to the bit, and a NaN reaches all others.
+// A change at key `at` leaves the rows that do not see it alone to the bit, and a NaN or an infinity reaches all
+// others.
 TEST_F(AttentionGpuContract, KeysReachOnlyTheRowsThatSeeThem) {
-  for (const std::int64_t queries : {6, 270}) {
-    const std::int64_t keys = queries == 6 ? 700 : 270;
-    for (const std::int64_t at :
-         {std::int64_t{0}, std::int64_t{1}, std::int64_t{127}, std::int64_t{128}, keys - 70, keys - 5, keys - 1}) {
-      for (const bool in_values : {false, true}) {
-        const auto make = [&](double value) {
-          Case c = PlainCase({.q_rows = queries, .kv_rows = keys}, 21);
-          c.p.causal = true;
-          c.p.alignment = MaskAlignment::kBottomRight;
-          FillBut(in_values ? c.v : c.k, 6, value, [&](const Dims& index) { return index[2] == at; });
-          return c;
-        };
-        SCOPED_TRACE(std::string(in_values ? "V" : "K") + "[" + std::to_string(at) + "] of " + std::to_string(keys));
-        const Case base = make(0), spoiled = make(kNan);
-        ForEach(base.p, [&](const AttentionVariant& variant) {
-          const Result before = Run(variant, base), after = Run(variant, spoiled);
-          for (std::int64_t row = 0; row < queries; ++row) {
-            if (row + keys - queries < at) {
-              EXPECT_EQ(std::memcmp(before.o.data() + row * 64, after.o.data() + row * 64, 64), 0) << row;
-            } else {
-              EXPECT_TRUE(std::isnan(reference::Load(DataType::kF32, after.o.data(), row * 16))) << row;
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
+    const std::int64_t row_bytes = 16 * ElementBytes(type);
+    for (const std::int64_t queries : {6, 270}) {
+      const std::int64_t keys = queries == 6 ? 700 : 270;
+      for (const std::int64_t at :
+           {std::int64_t{0}, std::int64_t{1}, std::int64_t{127}, std::int64_t{128}, keys - 70, keys - 5, keys - 1}) {
+        for (const auto& [in_values, poison] :
+             {std::pair{false, kNan}, {true, kNan}, {true, kInfinity}, {true, -kInfinity}}) {
+          const auto make = [&](double value) {
+            Case c = PlainCase({.q_rows = queries, .kv_rows = keys}, 21, type);
+            c.p.causal = true;
+            c.p.alignment = MaskAlignment::kBottomRight;
+            FillBut(in_values ? c.v : c.k, 6, value, [&](const Dims& index) { return index[2] == at; });
+            return c;
+          };
+          SCOPED_TRACE(std::string(Name(type)) + (in_values ? " V[" : " K[") + std::to_string(at) + "] of " +
+                       std::to_string(keys) + " is " + std::to_string(poison));
+          const Case base = make(0), spoiled = make(poison);
+          ForEach(base.p, [&](const AttentionVariant& variant) {
+            const Result before = Run(variant, base), after = Run(variant, spoiled);
+            for (std::int64_t row = 0; row < queries; ++row) {
+              const double o = reference::Load(type, after.o.data(), row * 16);
+              if (row + keys - queries < at) {
+                EXPECT_EQ(std::memcmp(before.o.data() + row * row_bytes, after.o.data() + row * row_bytes,
+                                      static_cast<std::size_t>(row_bytes)),
+                          0)
+                    << row;
+              } else {
+                EXPECT_TRUE(std::isnan(poison) ? std::isnan(o) : o == poison) << row << ": " << o;
+              }
             }
-          }
-        });
+          });
+        }
       }
     }
   }

@@ -1,5 +1,7 @@
 // Times of every attention variant on a few shapes, random operands, medians of device times. Off by default:
 //   attention_gpu_test --gtest_also_run_disabled_tests --gtest_filter='*Timings*'
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <string>

@@ -48,15 +48,17 @@ struct Sizes {
   std::int64_t batch = 1, q_heads = 1, kv_heads = 1, q_rows = 1, kv_rows = 1, d = 16, dv = 16;
 };
 
-inline void SetTensors(Case& c, DataType type, AttentionLayout layout, const Sizes& n, Random& random, bool gaps) {
+// `gap`: what strides and places are multiples of, in elements, where there are gaps.
+inline void SetTensors(Case& c, DataType type, AttentionLayout layout, const Sizes& n, Random& random, bool gaps,
+                       std::int64_t gap = 1) {
   const auto shape = [&](std::int64_t heads, std::int64_t rows, std::int64_t channels) {
     if (layout == AttentionLayout::kPacked) return Dims{rows, heads, channels};
     return layout == AttentionLayout::kBHLD ? Dims{n.batch, heads, rows, channels}
                                             : Dims{n.batch, rows, heads, channels};
   };
   const auto make = [&](TensorSpec& spec, Operand& operand, Dims dims) {
-    spec = SpecOf(type, std::move(dims), gaps ? &random : nullptr);
-    operand = Operand(spec, gaps ? ElementBytes(type) * Pick(random, 0, 3) : 0);
+    spec = SpecOf(type, std::move(dims), gaps ? &random : nullptr, gap);
+    operand = Operand(spec, gaps ? ElementBytes(type) * gap * Pick(random, 0, 3) : 0);
     operand.FillNormal(random);
   };
   c.p.layout = layout;
@@ -77,27 +79,40 @@ inline std::string Describe(const Case& c) {
   return std::string(Name(c.p.layout)) + " q " + c.p.q.ToString() + " k " + c.p.k.ToString() + " v " + c.p.v.ToString();
 }
 
+// What RandomCase draws from.
+struct Choices {
+  std::vector<DataType> types = {DataType::kF32, DataType::kF32,    DataType::kBF16,
+                                 DataType::kF16, DataType::kF8E4M3, DataType::kF8E5M2};
+  std::vector<std::int64_t> channels = {1, 3, 8, 15, 16, 17, 32, 40, 64, 65, 80, 96, 128};
+  std::int64_t gap = 1;  // as in SetTensors
+};
+
+// What tensor-core kernels take.
+inline Choices TensorCoreChoices() {
+  return {.types = {DataType::kF16, DataType::kBF16},
+          .channels = {8, 16, 24, 32, 40, 64, 72, 80, 96, 112, 128, 136, 192, 200, 256},
+          .gap = 8};
+}
+
 // Anything that the problem allows, small. long_keys: few queries and up to thousands of keys.
-inline Case RandomCase(std::uint64_t seed, bool long_keys = false) {
+inline Case RandomCase(std::uint64_t seed, bool long_keys = false, const Choices& choices = {}) {
   Random random(seed);
   const auto maybe = [&](int percent) { return Pick(random, 1, 100) <= percent; };
-  const DataType types[] = {DataType::kF32, DataType::kF32,    DataType::kBF16,
-                            DataType::kF16, DataType::kF8E4M3, DataType::kF8E5M2};
   const std::int64_t lengths[] = {0, 1, 2, 7, 16, 17, 31, 33, 64, 100, 127, 128, 129, 200, 260};
-  const std::int64_t dims[] = {1, 3, 8, 15, 16, 17, 32, 40, 64, 65, 80, 96, 128};
-  const DataType type = types[Pick(random, 0, 5)];
+  const auto any_of = [&](const auto& list) { return list[Pick(random, 0, static_cast<int>(list.size()) - 1)]; };
+  const DataType type = any_of(choices.types);
   const AttentionLayout layout = static_cast<AttentionLayout>(Pick(random, 0, 2));
   const bool packed = layout == AttentionLayout::kPacked;
   Sizes n{.batch = Pick(random, 1, 3),
           .kv_heads = Pick(random, 1, 3),
           .q_rows = lengths[Pick(random, 0, long_keys ? 6 : 14)],
           .kv_rows = long_keys ? Pick(random, 200, 4000) : lengths[Pick(random, 0, 14)],
-          .d = dims[Pick(random, 0, 12)],
-          .dv = dims[Pick(random, 0, 12)]};
+          .d = any_of(choices.channels),
+          .dv = any_of(choices.channels)};
   n.q_heads = n.kv_heads * Pick(random, 1, 4);
   Case c;
   AttentionProblem& p = c.p;
-  SetTensors(c, type, layout, n, random, maybe(50));
+  SetTensors(c, type, layout, n, random, maybe(50), choices.gap);
   const auto draw = [&](std::size_t count, double low, double high) {
     std::vector<float> values(count);
     for (float& x : values) x = static_cast<float>(std::uniform_real_distribution<double>(low, high)(random));

@@ -1,0 +1,3 @@
+#include "kernels/gpu/attention_mma_family.cuh"
+
+template kernd::gpu::MmaFamily kernd::gpu::MmaFamilyOf<256, 256>(MmaKind);

@@ -1,0 +1,3 @@
+#include "kernels/gpu/attention_mma_family.cuh"
+
+template kernd::gpu::MmaFamily kernd::gpu::MmaFamilyOf<32, 32>(MmaKind);

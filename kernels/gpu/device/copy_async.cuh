@@ -1,0 +1,55 @@
+// Copies from device memory to shared memory that run beside the thread: cp.async, from SM 8.0 on. Before that the same
+// calls copy at once, through registers.
+#pragma once
+
+#include <cstdint>
+
+namespace kernd::gpu {
+
+// 16 bytes, both places aligned to 16. Where not `there`: zeros, and `from` is not looked at.
+template <bool kAsync>
+__device__ inline void Copy16(std::uint32_t to, const void* from, bool there) {
+#ifdef KERND_EMULATOR
+  if (kAsync) {
+    emulator::CopyAsync(to, from, there ? 16 : 0);
+    return;
+  }
+  uint4* const place = reinterpret_cast<uint4*>(emulator::WriteShared(to, 16, "st.shared"));
+  *place = there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
+#else
+  if constexpr (kAsync) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+  } else {
+    const uint4 x = there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+  }
+#endif
+}
+
+// The thread's copies since the last call are a group.
+template <bool kAsync>
+__device__ inline void CommitCopies() {
+  if constexpr (kAsync) {
+#ifdef KERND_EMULATOR
+    emulator::CommitCopies();
+#else
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+}
+
+// Until all groups of the thread but the kNewest last ones are there, for the thread itself; for others: a barrier.
+template <bool kAsync, unsigned kNewest>
+__device__ inline void WaitCopies() {
+  if constexpr (kAsync) {
+#ifdef KERND_EMULATOR
+    emulator::WaitCopies(kNewest);
+#else
+    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+#endif
+  }
+}
+
+}  // namespace kernd::gpu
