@@ -13,6 +13,7 @@ namespace {
 constexpr char kName[] = "kernctl", kDescription[] = "kernctl: matrix products and attention on a kernd daemon";
 constexpr char kFooter[] =
     "Tensor files: FILE.npy, FILE.safetensors (with one tensor), FILE.safetensors:TENSOR.\n"
+    "In the place of one, with --session: resident:ID, a tensor of the session (see kernctl tensors --help).\n"
     "Exit codes: 0 well; 1 bad arguments or files; 2 no connection; 3 the call failed or was refused;\n"
     "4 not SERVING, not what --expect says, or not verified.";
 
@@ -43,6 +44,7 @@ void AddOptions(CLI::App& app, Context& context, Action& action) {
   app.footer(kFooter);
   AddMatmul(app, context, action);
   AddAttention(app, context, action);
+  AddTensors(app, context, action);
   AddVerify(app, context, action);
   AddBench(app, context, action);
   AddDoctor(app, context, action);

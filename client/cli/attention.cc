@@ -8,6 +8,7 @@
 #include "client/cli/operation.h"
 #include "client/cli/progress.h"
 #include "client/cli/report.h"
+#include "client/cli/session.h"
 #include "client/cli/sizes.h"
 #include "kernd/client/attention.h"
 #include "kernd/kernels/attention.h"
@@ -99,7 +100,7 @@ absl::Status SetFiles(const Flags& flags, Operands& operands, client::AttentionA
     return absl::InvalidArgumentError("attention needs --q, --k and --v, or --random BxHqxLqxD");
   }
   for (const auto& [file, view] : {std::pair(&flags.q, &args.q), {&flags.k, &args.k}, {&flags.v, &args.v}}) {
-    absl::StatusOr<client::TensorView> operand = operands.FromFile(*file);
+    absl::StatusOr<client::Operand> operand = operands.FromFile(*file);
     if (!operand.ok()) return operand.status();
     *view = *std::move(operand);
   }
@@ -115,12 +116,16 @@ absl::StatusOr<client::AttentionArgs> ArgsOf(const Flags& flags, Operands& opera
   args.kv_offsets = flags.kv_offsets;
   absl::Status set = flags.common.random.empty() ? SetFiles(flags, operands, args) : SetRandom(flags, operands, args);
   if (!set.ok()) return set;
-  absl::StatusOr<std::optional<client::TensorView>> mask = OptionalFile(flags.mask, operands);
+  absl::StatusOr<std::optional<client::Operand>> mask = OptionalFile(flags.mask, operands);
   if (!mask.ok()) return mask.status();
-  absl::StatusOr<std::optional<client::TensorView>> bias = OptionalFile(flags.bias, operands);
+  absl::StatusOr<std::optional<client::Operand>> bias = OptionalFile(flags.bias, operands);
   if (!bias.ok()) return bias.status();
   absl::StatusOr<client::KernelChoice> kernel = KernelChoiceOf(flags.common);
   if (!kernel.ok()) return kernel.status();
+  absl::StatusOr<client::ResultPlace> o = PlaceOf(flags.common, flags.common.out);
+  if (!o.ok()) return o.status();
+  absl::StatusOr<client::ResultPlace> lse = PlaceOf(flags.common, flags.lse_out);
+  if (!lse.ok()) return lse.status();
   args.mask = *std::move(mask);
   args.bias = *std::move(bias);
   args.kernel = *std::move(kernel);
@@ -136,27 +141,33 @@ absl::StatusOr<client::AttentionArgs> ArgsOf(const Flags& flags, Operands& opera
   args.k_scale = flags.k_scale;
   args.v_scale = flags.v_scale;
   args.numerics = NumericsOf(flags.common);
+  args.o = *o;
+  args.lse = *lse;
   args.o_dtype = DataTypeOf(flags.common.result_dtype);
   args.want_lse = flags.lse || !flags.lse_out.empty();
   return args;
 }
 
-absl::Status WriteResults(const Flags& flags, const client::AttentionReply& reply) {
-  if (!flags.common.out.empty()) {
+absl::Status WriteResults(const Flags& flags, const client::AttentionArgs& args, const client::AttentionReply& reply) {
+  if (!flags.common.out.empty() && !args.o.resident) {
     const absl::Status written = WriteTensor(flags.common.out, "o", reply.o.view());
     if (!written.ok()) return written;
   }
-  return flags.lse_out.empty() ? absl::OkStatus() : WriteTensor(flags.lse_out, "lse", reply.lse.view());
+  return flags.lse_out.empty() || args.lse.resident ? absl::OkStatus()
+                                                    : WriteTensor(flags.lse_out, "lse", reply.lse.view());
 }
 
 int RunAttention(const Context& context, const Flags& flags) {
+  const absl::StatusOr<client::Client> client = context.Connect();
+  if (!client.ok()) return context.BadArguments(client.status());
   Operands operands;
+  const absl::StatusOr<std::optional<client::Session>> session =
+      SessionFor(context, *client, flags.common.session, operands);
+  if (!session.ok()) return context.CallFailed(session.status());
   std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "reading or making the operands");
   const absl::StatusOr<client::AttentionArgs> args = ArgsOf(flags, operands);
   busy.reset();
   if (!args.ok()) return context.BadArguments(args.status());
-  const absl::StatusOr<client::Client> client = context.Connect();
-  if (!client.ok()) return context.BadArguments(client.status());
   client::CallOptions options = CallOptionsOf(context, flags.common);
   const std::vector<NamedShape> shapes = {
       {"q", args->q.dtype, args->q.shape}, {"k", args->k.dtype, args->k.shape}, {"v", args->v.dtype, args->v.shape}};
@@ -173,7 +184,8 @@ int RunAttention(const Context& context, const Flags& flags) {
   if (!connect_us.ok()) return context.CallFailed(connect_us.status());
   busy.emplace(context.err, context.terminal.progress, SendingText(shapes), context.Timeout());
   const absl::Time start = absl::Now();
-  const absl::StatusOr<client::AttentionReply> reply = client->Attention(*args, options);
+  const absl::StatusOr<client::AttentionReply> reply =
+      *session ? (*session)->Attention(*args, options) : client->Attention(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
   busy.reset();
   if (!reply.ok()) return context.CallFailed(reply.status());
@@ -181,7 +193,7 @@ int RunAttention(const Context& context, const Flags& flags) {
                     reply->kernel, reply->timing, reply->memory,
                     *connect_us,   client_us,     std::nullopt};
   if (args->want_lse) report.results.push_back({"lse", reply->lse.dtype(), reply->lse.shape()});
-  const absl::Status written = WriteResults(flags, *reply);
+  const absl::Status written = WriteResults(flags, *args, *reply);
   if (!written.ok()) return context.BadArguments(written);
   if (!flags.common.expect.empty()) {
     absl::StatusOr<Expectation> expectation = Compare(flags.common, args->q.dtype, reply->o);

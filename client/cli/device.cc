@@ -1,4 +1,5 @@
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -19,23 +20,37 @@ std::vector<std::string> TypeNames(const std::vector<client::DataType>& types) {
   return names;
 }
 
+// What is not known is left out.
+template <typename T>
+void AddTo(json& out, const char* name, const std::optional<T>& value) {
+  if (value) out[name] = *value;
+}
+
 json DeviceJson(const client::DeviceInfo& d) {
-  return {{"uuid", d.uuid},
-          {"name", d.name},
-          {"tier", std::string(client::Name(d.tier))},
-          {"compute_capability", d.compute_capability},
-          {"processors", d.processors},
-          {"memory_total_bytes", d.memory_total_bytes},
-          {"memory_limit_bytes", d.memory_limit_bytes},
-          {"memory_reserved_bytes", d.memory_reserved_bytes},
-          {"hardware_has", d.hardware_has},
-          {"build_has", d.build_has},
-          {"kernels_use", d.kernels_use},
-          {"pci_bus_id", d.pci_bus_id},
-          {"shared_memory_per_block_bytes", d.shared_memory_per_block_bytes},
-          {"l2_bytes", d.l2_bytes},
-          {"driver", d.driver},
-          {"runtime", d.runtime}};
+  json out = {{"uuid", d.uuid},
+              {"name", d.name},
+              {"tier", std::string(client::Name(d.tier))},
+              {"compute_capability", d.compute_capability},
+              {"processors", d.processors},
+              {"memory_total_bytes", d.memory_total_bytes},
+              {"memory_limit_bytes", d.memory_limit_bytes},
+              {"memory_reserved_bytes", d.memory_reserved_bytes},
+              {"hardware_has", d.hardware_has},
+              {"build_has", d.build_has},
+              {"kernels_use", d.kernels_use},
+              {"pci_bus_id", d.pci_bus_id},
+              {"shared_memory_per_block_bytes", d.shared_memory_per_block_bytes},
+              {"l2_bytes", d.l2_bytes},
+              {"driver", d.driver},
+              {"runtime", d.runtime},
+              {"driver_version", d.driver_version}};
+  AddTo(out, "ecc", d.ecc);
+  AddTo(out, "mig", d.mig);
+  AddTo(out, "sm_clock_mhz", d.sm_clock_mhz);
+  AddTo(out, "sm_clock_max_mhz", d.sm_clock_max_mhz);
+  AddTo(out, "memory_clock_mhz", d.memory_clock_mhz);
+  AddTo(out, "memory_clock_max_mhz", d.memory_clock_max_mhz);
+  return out;
 }
 
 json CapabilitiesJson(const client::Capabilities& c) {
@@ -67,6 +82,17 @@ void AddRow(Table& table, const char* name, const std::string& value) {
   if (!value.empty()) table.Add({name, value});
 }
 
+std::string OnOrOff(const std::optional<bool>& value) {
+  return !value ? "" : *value ? "on" : "off";
+}
+
+// "1755 MHz, at most 1980 MHz"
+std::string Clock(const std::optional<std::int32_t>& now, const std::optional<std::int32_t>& most) {
+  std::string text = now ? absl::StrFormat("%d MHz", *now) : "";
+  if (most) text += absl::StrFormat("%sat most %d MHz", now ? ", " : "", *most);
+  return text;
+}
+
 void PrintDevice(const Context& context, const client::DeviceInfo& d) {
   context.out << '\n' << Printable(d.uuid + ": " + d.name) << '\n';
   Table table;
@@ -84,7 +110,11 @@ void PrintDevice(const Context& context, const client::DeviceInfo& d) {
     AddRow(table, "shared memory", FormatBytes(d.shared_memory_per_block_bytes) + " a block");
   }
   if (d.l2_bytes > 0) AddRow(table, "L2", FormatBytes(d.l2_bytes));
-  AddRow(table, "driver", d.driver);
+  AddRow(table, "ECC", OnOrOff(d.ecc));
+  AddRow(table, "MIG", OnOrOff(d.mig));
+  AddRow(table, "SM clock", Clock(d.sm_clock_mhz, d.sm_clock_max_mhz));
+  AddRow(table, "memory clock", Clock(d.memory_clock_mhz, d.memory_clock_max_mhz));
+  AddRow(table, "driver", d.driver + (d.driver_version.empty() ? "" : " (" + d.driver_version + ")"));
   AddRow(table, "runtime", d.runtime);
   table.Print(context.out, 2);
 }

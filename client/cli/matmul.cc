@@ -8,6 +8,7 @@
 #include "client/cli/operation.h"
 #include "client/cli/progress.h"
 #include "client/cli/report.h"
+#include "client/cli/session.h"
 #include "client/cli/sizes.h"
 #include "kernd/client/matmul.h"
 
@@ -33,7 +34,7 @@ client::Activation ActivationOf(const std::string& name) {
 absl::StatusOr<std::optional<client::Scales>> ScalesOf(const std::string& file, const std::string& block,
                                                        Operands& operands) {
   if (file.empty()) return std::optional<client::Scales>();
-  absl::StatusOr<client::TensorView> values = operands.FromFile(file);
+  absl::StatusOr<client::Operand> values = operands.FromFile(file);
   if (!values.ok()) return values.status();
   client::Scales scales;
   const std::size_t rank = values->shape.size();
@@ -85,9 +86,9 @@ absl::Status SetFiles(const Flags& flags, Operands& operands, client::MatmulArgs
   if (flags.a.empty() || flags.b.empty()) {
     return absl::InvalidArgumentError("matmul needs --a and --b, or --random MxNxK");
   }
-  absl::StatusOr<client::TensorView> a = operands.FromFile(flags.a);
+  absl::StatusOr<client::Operand> a = operands.FromFile(flags.a);
   if (!a.ok()) return a.status();
-  absl::StatusOr<client::TensorView> b = operands.FromFile(flags.b);
+  absl::StatusOr<client::Operand> b = operands.FromFile(flags.b);
   if (!b.ok()) return b.status();
   args.a = *std::move(a);
   args.b = *std::move(b);
@@ -98,9 +99,9 @@ absl::StatusOr<client::MatmulArgs> ArgsOf(const Flags& flags, Operands& operands
   client::MatmulArgs args;
   absl::Status set = flags.common.random.empty() ? SetFiles(flags, operands, args) : SetRandom(flags, operands, args);
   if (!set.ok()) return set;
-  absl::StatusOr<std::optional<client::TensorView>> c = OptionalFile(flags.c, operands);
+  absl::StatusOr<std::optional<client::Operand>> c = OptionalFile(flags.c, operands);
   if (!c.ok()) return c.status();
-  absl::StatusOr<std::optional<client::TensorView>> bias = OptionalFile(flags.bias, operands);
+  absl::StatusOr<std::optional<client::Operand>> bias = OptionalFile(flags.bias, operands);
   if (!bias.ok()) return bias.status();
   absl::StatusOr<std::optional<client::Scales>> a_scale = ScalesOf(flags.a_scale, flags.a_block, operands);
   if (!a_scale.ok()) return a_scale.status();
@@ -108,6 +109,8 @@ absl::StatusOr<client::MatmulArgs> ArgsOf(const Flags& flags, Operands& operands
   if (!b_scale.ok()) return b_scale.status();
   absl::StatusOr<client::KernelChoice> kernel = KernelChoiceOf(flags.common);
   if (!kernel.ok()) return kernel.status();
+  absl::StatusOr<client::ResultPlace> d = PlaceOf(flags.common, flags.common.out);
+  if (!d.ok()) return d.status();
   args.c = *std::move(c);
   args.bias = *std::move(bias);
   args.a_scale = *std::move(a_scale);
@@ -119,18 +122,22 @@ absl::StatusOr<client::MatmulArgs> ArgsOf(const Flags& flags, Operands& operands
   args.beta = flags.beta;
   args.activation = ActivationOf(flags.activation);
   args.numerics = NumericsOf(flags.common);
+  args.d = *d;
   args.d_dtype = DataTypeOf(flags.common.result_dtype);
   return args;
 }
 
 int RunMatmul(const Context& context, const Flags& flags) {
+  const absl::StatusOr<client::Client> client = context.Connect();
+  if (!client.ok()) return context.BadArguments(client.status());
   Operands operands;
+  const absl::StatusOr<std::optional<client::Session>> session =
+      SessionFor(context, *client, flags.common.session, operands);
+  if (!session.ok()) return context.CallFailed(session.status());
   std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "reading or making the operands");
   const absl::StatusOr<client::MatmulArgs> args = ArgsOf(flags, operands);
   busy.reset();
   if (!args.ok()) return context.BadArguments(args.status());
-  const absl::StatusOr<client::Client> client = context.Connect();
-  if (!client.ok()) return context.BadArguments(client.status());
   client::CallOptions options = CallOptionsOf(context, flags.common);
   const std::vector<NamedShape> shapes = {{"a", args->a.dtype, args->a.shape}, {"b", args->b.dtype, args->b.shape}};
   if (flags.common.plan) {
@@ -146,14 +153,15 @@ int RunMatmul(const Context& context, const Flags& flags) {
   if (!connect_us.ok()) return context.CallFailed(connect_us.status());
   busy.emplace(context.err, context.terminal.progress, SendingText(shapes), context.Timeout());
   const absl::Time start = absl::Now();
-  const absl::StatusOr<client::MatmulReply> reply = client->Matmul(*args, options);
+  const absl::StatusOr<client::MatmulReply> reply =
+      *session ? (*session)->Matmul(*args, options) : client->Matmul(*args, options);
   const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
   busy.reset();
   if (!reply.ok()) return context.CallFailed(reply.status());
   CallReport report{"matmul",      shapes,        {{"d", reply->d.dtype(), reply->d.shape()}},
                     reply->kernel, reply->timing, reply->memory,
                     *connect_us,   client_us,     std::nullopt};
-  if (!flags.common.out.empty()) {
+  if (!flags.common.out.empty() && !args->d.resident) {
     const absl::Status written = WriteTensor(flags.common.out, "d", reply->d.view());
     if (!written.ok()) return context.BadArguments(written);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/cli/files/tensor_file.h"
+#include "client/cli/session.h"
 #include "client/cli/table.h"
 #include "client/cli/types.h"
 #include "kernels/reference/convert.h"
@@ -74,8 +75,19 @@ absl::StatusOr<client::TensorView> Operands::Keep(absl::StatusOr<client::Tensor>
   return tensors_.emplace_back(*std::move(tensor)).view();
 }
 
-absl::StatusOr<client::TensorView> Operands::FromFile(const std::string& file) {
-  return Keep(ReadTensor(file));
+absl::StatusOr<client::Operand> Operands::FromFile(const std::string& file) {
+  const absl::StatusOr<std::optional<std::uint64_t>> id = ParseResident(file);
+  if (!id.ok()) return id.status();
+  if (!*id) {
+    absl::StatusOr<client::TensorView> view = Keep(ReadTensor(file));
+    if (!view.ok()) return view.status();
+    return *std::move(view);
+  }
+  if (!resident_) return absl::InvalidArgumentError(file + " needs --session");
+  for (const client::TensorInfo& tensor : *resident_) {
+    if (tensor.id == **id) return client::ResidentTensor{tensor.id, tensor.dtype, tensor.shape};
+  }
+  return absl::NotFoundError("the session has no tensor " + std::to_string(**id));
 }
 
 absl::StatusOr<client::TensorView> Operands::Random(client::DataType dtype, std::vector<std::int64_t> shape,

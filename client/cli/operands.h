@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernd/client/session.h"
 #include "kernd/client/tensor.h"
 
 namespace kernd::cli {
@@ -28,7 +31,11 @@ absl::Status CheckSize(const std::string& flag, client::DataType dtype,
 // Owns tensors that views point to.
 class Operands {
  public:
-  absl::StatusOr<client::TensorView> FromFile(const std::string& file);
+  // The tensors of the session that "resident:ID" is in; without, there is none.
+  void SetResident(std::vector<client::TensorInfo> tensors) { resident_ = std::move(tensors); }
+
+  // "resident:ID": NOT_FOUND where the session has no such tensor.
+  absl::StatusOr<client::Operand> FromFile(const std::string& file);
   // Each call has a stream of its own.
   absl::StatusOr<client::TensorView> Random(client::DataType dtype, std::vector<std::int64_t> shape,
                                             std::uint64_t seed);
@@ -37,6 +44,7 @@ class Operands {
   absl::StatusOr<client::TensorView> Keep(absl::StatusOr<client::Tensor> tensor);
 
   std::deque<client::Tensor> tensors_;
+  std::optional<std::vector<client::TensorInfo>> resident_;
   std::uint32_t streams_ = 0;
 };
 

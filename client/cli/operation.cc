@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/cli/files/tensor_file.h"
+#include "client/cli/session.h"
 #include "client/cli/types.h"
 #include "kernels/reference/convert.h"
 
@@ -42,7 +43,10 @@ void AddOperationFlags(CLI::App& command, const std::string& sizes, const std::v
   command.add_option("--kernel", flags.kernel, "Force the kernel of this name (see kernctl kernels)")
       ->type_name("NAME");
   command.add_option("--tile", flags.tile, "Force a kernel by its tile")->type_name("MxNxK");
-  command.add_option("--out", flags.out, "Write the result to this file")->type_name("FILE");
+  command.add_option("--session", flags.session, "Where resident:ID is: the session of kernctl tensors open")
+      ->check(IsSessionId());
+  command.add_option("--out", flags.out, "Write the result to this file; resident:ID: keep it in the session")
+      ->type_name("FILE");
   command.add_option("--expect", flags.expect, "Compare the result with this file; exit code 4 where it differs")
       ->type_name("FILE");
   command
@@ -93,11 +97,21 @@ absl::StatusOr<double> ConnectNow(const Context& context, const client::Client& 
   return absl::ToDoubleMicroseconds(spent);
 }
 
-absl::StatusOr<std::optional<client::TensorView>> OptionalFile(const std::string& file, Operands& operands) {
-  if (file.empty()) return std::optional<client::TensorView>();
-  absl::StatusOr<client::TensorView> view = operands.FromFile(file);
-  if (!view.ok()) return view.status();
-  return std::optional<client::TensorView>(*std::move(view));
+absl::StatusOr<std::optional<client::Operand>> OptionalFile(const std::string& file, Operands& operands) {
+  if (file.empty()) return std::optional<client::Operand>();
+  absl::StatusOr<client::Operand> operand = operands.FromFile(file);
+  if (!operand.ok()) return operand.status();
+  return std::optional(*std::move(operand));
+}
+
+absl::StatusOr<client::ResultPlace> PlaceOf(const OperationFlags& flags, const std::string& out) {
+  absl::StatusOr<client::ResultPlace> place = ResultPlaceOf(out);
+  if (!place.ok() || !place->resident) return place;
+  if (flags.session.empty()) return absl::InvalidArgumentError(out + " needs --session");
+  if (!flags.expect.empty() && out == flags.out) {
+    return absl::InvalidArgumentError("--expect: the result stays at the daemon, " + out);
+  }
+  return place;
 }
 
 double DefaultTolerance(client::DataType operand, client::DataType result) {

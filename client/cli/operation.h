@@ -25,6 +25,7 @@ struct OperationFlags {
   std::string result_dtype;  // empty: the daemon's default
   std::string numerics = "default";
   std::string kernel, tile;
+  std::string session;
   std::string out, expect;
   std::optional<double> tolerance;
   bool plan = false;
@@ -53,7 +54,12 @@ client::CallOptions CallOptionsOf(const Context& context, const OperationFlags& 
 absl::StatusOr<double> ConnectNow(const Context& context, const client::Client& client, client::CallOptions& options);
 
 // Reads the operand of a file; an absent one where no file is named.
-absl::StatusOr<std::optional<client::TensorView>> OptionalFile(const std::string& file, Operands& operands);
+absl::StatusOr<std::optional<client::Operand>> OptionalFile(const std::string& file, Operands& operands);
+
+// Where the result of --out (or `out`) shall be. INVALID_ARGUMENT where it shall stay in a session, and there is none,
+// or
+// --expect asks for what is in it.
+absl::StatusOr<client::ResultPlace> PlaceOf(const OperationFlags& flags, const std::string& out);
 
 // The result beside the file of --expect.
 struct Expectation {

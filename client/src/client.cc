@@ -1,36 +1,76 @@
 #include "kernd/client/client.h"
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "client/src/connection.h"
 #include "client/src/decode.h"
 #include "client/src/encode.h"
+#include "client/src/own_session.h"
+#include "client/src/relay.h"
+#include "client/src/session_link.h"
 #include "client/src/status.h"
-#include "client/src/transport.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace kernd::client {
 
 class Client::Impl {
  public:
-  explicit Impl(const ClientOptions& options) : transport_(options) {}
+  explicit Impl(const ClientOptions& options) : wire_(std::make_shared<Wire>(options)), own_session_(wire_) {}
+
+  const Transport& transport() const { return wire_->transport; }
+  const std::shared_ptr<Wire>& wire() const { return wire_; }
 
   // Sends what was encoded to `method`, and decodes the answer.
   template <typename Reply>
   absl::StatusOr<Reply> Call(const char* method, const absl::StatusOr<Pieces>& request, const CallOptions& options,
                              absl::StatusOr<Reply> (*decode)(grpc::ByteBuffer)) const {
     KERND_CLIENT_RETURN_IF_ERROR(request.status());
-    absl::StatusOr<grpc::ByteBuffer> reply = transport_.Call(method, *request, options);
+    absl::StatusOr<grpc::ByteBuffer> reply = transport().Call(method, *request, options);
     KERND_CLIENT_RETURN_IF_ERROR(reply.status());
     return decode(*std::move(reply));
   }
 
-  absl::Status AwaitConnection(absl::Duration timeout) const {
-    return transport_.AwaitConnection(absl::Now() + timeout);
+  // The tensors go the way that ClientOptions::transfer says.
+  template <typename Call>
+  absl::StatusOr<typename Call::Reply> Compute(const typename Call::Args& args, const CallOptions& options) {
+    const ClientOptions& settings = transport().options();
+    const absl::StatusOr<CallTerms> terms = TermsOf(options, settings);
+    KERND_CLIENT_RETURN_IF_ERROR(terms.status());
+    if (const Travellers travellers = TravellersOf<Call>(args, settings); travellers.Any()) {
+      KERND_CLIENT_RETURN_IF_ERROR(Call::Encode(args, options, {}).status());
+      std::optional<absl::StatusOr<typename Call::Reply>> reply =
+          Ahead<Call>(travellers, args, options, *terms, settings.transfer == Transfer::kStriped);
+      if (reply) return *std::move(reply);
+    }
+    return CallInline<Call>(transport(), {}, args, options, *terms);
   }
 
  private:
-  const Transport transport_;
+  // Empty, unless it `must` be so: the daemon does not let tensors be resident, or has no room for them now.
+  template <typename Call>
+  std::optional<absl::StatusOr<typename Call::Reply>> Ahead(const Travellers& travellers,
+                                                            const typename Call::Args& args, const CallOptions& options,
+                                                            const CallTerms& terms, bool must) {
+    for (bool again = true;; again = false) {
+      const absl::StatusOr<std::shared_ptr<const SessionLink>> link = own_session_.Get(terms);
+      if (!link.ok()) {
+        if (OwnSession::IsRefusal(link.status()) && !must) return std::nullopt;
+        return link.status();
+      }
+      bool refused = false;
+      absl::StatusOr<typename Call::Reply> reply =
+          Relay<Call>(**link, travellers, args, options, (*link)->With(terms), &refused);
+      if (refused && !must) return std::nullopt;
+      if (!again || !OwnSession::IsGone(reply.status())) return reply;
+      own_session_.Drop(*link);
+    }
+  }
+
+  const std::shared_ptr<Wire> wire_;
+  OwnSession own_session_;
 };
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -44,15 +84,15 @@ absl::StatusOr<Client> Client::Connect(const ClientOptions& options) {
 }
 
 absl::Status Client::AwaitConnection(absl::Duration timeout) const {
-  return impl_->AwaitConnection(timeout);
+  return impl_->transport().AwaitConnection(absl::Now() + timeout);
 }
 
 absl::StatusOr<MatmulReply> Client::Matmul(const MatmulArgs& args, const CallOptions& options) const {
-  return impl_->Call("/kernd.v1.Compute/Matmul", EncodeMatmul(args, options), options, DecodeMatmul);
+  return impl_->Compute<MatmulCall>(args, options);
 }
 
 absl::StatusOr<AttentionReply> Client::Attention(const AttentionArgs& args, const CallOptions& options) const {
-  return impl_->Call("/kernd.v1.Compute/Attention", EncodeAttention(args, options), options, DecodeAttention);
+  return impl_->Compute<AttentionCall>(args, options);
 }
 
 absl::StatusOr<PlanReply> Client::Plan(const MatmulArgs& args, const CallOptions& options) const {
@@ -61,6 +101,20 @@ absl::StatusOr<PlanReply> Client::Plan(const MatmulArgs& args, const CallOptions
 
 absl::StatusOr<PlanReply> Client::Plan(const AttentionArgs& args, const CallOptions& options) const {
   return impl_->Call("/kernd.v1.Compute/Plan", EncodePlan(args, options), options, DecodePlan);
+}
+
+absl::StatusOr<Session> Client::OpenSession(const SessionOptions& session, const CallOptions& options) const {
+  const absl::StatusOr<CallTerms> terms = TermsOf(options, impl_->transport().options());
+  KERND_CLIENT_RETURN_IF_ERROR(terms.status());
+  absl::StatusOr<std::shared_ptr<const SessionLink>> link = SessionLink::Open(impl_->wire(), session, *terms);
+  KERND_CLIENT_RETURN_IF_ERROR(link.status());
+  return Session(*std::move(link));
+}
+
+Session Client::AttachSession(const std::string& id, std::uint64_t server_epoch) const {
+  return Session(std::make_shared<const SessionLink>(
+      impl_->wire(),
+      OpenedSession{.id = id, .epoch = server_epoch, .endpoint = impl_->transport().options().endpoint}));
 }
 
 absl::StatusOr<Capabilities> Client::GetCapabilities(const CallOptions& options) const {

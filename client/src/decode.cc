@@ -8,6 +8,7 @@
 #include "grpc/health/v1/health.pb.h"
 #include "kernd/v1/compute.pb.h"
 #include "kernd/v1/device.pb.h"
+#include "kernd/v1/tensors.pb.h"
 
 namespace kernd::client {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 static_assert(static_cast<int>(Tier::kCpu) == v1::DeviceInfo::TIER_CPU);
 constexpr TensorFields kMatmulTensors = {v1::MatmulReply::kDFieldNumber, v1::MatmulReply::kDFieldNumber};
 constexpr TensorFields kAttentionTensors = {v1::AttentionReply::kLseFieldNumber, v1::AttentionReply::kOFieldNumber};
+static_assert(static_cast<int>(TensorState::kFailed) == v1::TENSOR_STATE_FAILED);
 static_assert(kAttentionTensors.first + 1 == kAttentionTensors.last);
 
 template <typename Message>
@@ -34,16 +36,19 @@ std::vector<std::int64_t> ShapeOf(const v1::Tensor& tensor) {
   return {tensor.shape().begin(), tensor.shape().end()};
 }
 
-DataType TypeOf(int wire) {
-  const auto type = static_cast<DataType>(wire);
-  return wire > 0 && wire < 256 && ElementBytes(type) > 0 ? type : DataType::kUnspecified;
-}
-
-// The tensor of the reply's field `field`.
-absl::Status Take(const v1::Tensor& head, int field, const char* name, ParsedReply& parsed, Tensor* out) {
+// The tensor of the reply's field `field`, which was to be at `place`.
+absl::Status Take(const v1::Tensor& head, int field, const char* name, const ResultPlace& place, ParsedReply& parsed,
+                  Tensor* out) {
   Payload payload = std::move(parsed.tensors[field]);
-  absl::StatusOr<Tensor> tensor =
-      Tensor::Adopt(TypeOf(head.dtype()), ShapeOf(head), std::move(payload.data), payload.size);
+  if (!place.into.empty() && payload.into.empty()) {
+    return InvalidField(std::string(name) + ".into", std::to_string(place.into.size()) + " bytes",
+                        "the result has " + std::to_string(payload.size));
+  }
+  const DataType type = TypeOf(head.dtype());
+  absl::StatusOr<Tensor> tensor = place.resident ? Tensor::WithoutBytes(type, ShapeOf(head))
+                                  : !payload.into.empty()
+                                      ? Tensor::Borrow(type, ShapeOf(head), payload.into)
+                                      : Tensor::Adopt(type, ShapeOf(head), std::move(payload.data), payload.size);
   if (!tensor.ok()) return BadReply(std::string(name) + ": " + std::string(tensor.status().message()));
   *out = *std::move(tensor);
   return absl::OkStatus();
@@ -90,31 +95,63 @@ DeviceInfo DeviceOf(const v1::DeviceInfo& d) {
   device.l2_bytes = d.l2_bytes();
   device.driver = d.driver();
   device.runtime = d.runtime();
+  device.driver_version = d.driver_version();
+  if (d.has_ecc()) device.ecc = d.ecc();
+  if (d.has_mig()) device.mig = d.mig();
+  if (d.has_sm_clock_mhz()) device.sm_clock_mhz = d.sm_clock_mhz();
+  if (d.has_sm_clock_max_mhz()) device.sm_clock_max_mhz = d.sm_clock_max_mhz();
+  if (d.has_memory_clock_mhz()) device.memory_clock_mhz = d.memory_clock_mhz();
+  if (d.has_memory_clock_max_mhz()) device.memory_clock_max_mhz = d.memory_clock_max_mhz();
   return device;
+}
+
+absl::Duration DurationOf(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+TensorInfo InfoOf(const v1::TensorInfo& t) {
+  const bool known = t.state() > v1::TENSOR_STATE_UNSPECIFIED && t.state() <= v1::TENSOR_STATE_FAILED;
+  return {t.id(),
+          TypeOf(t.dtype()),
+          {t.shape().begin(), t.shape().end()},
+          known ? static_cast<TensorState>(t.state()) : TensorState::kUnspecified,
+          t.bytes(),
+          t.device(),
+          t.users()};
 }
 
 }  // namespace
 
-absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer) {
-  absl::StatusOr<ParsedReply> parsed = PartReply(std::move(buffer), kMatmulTensors);
+DataType TypeOf(int wire) {
+  const auto type = static_cast<DataType>(wire);
+  return wire > 0 && wire < 256 && ElementBytes(type) > 0 ? type : DataType::kUnspecified;
+}
+
+absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer, const ResultPlace& d) {
+  absl::StatusOr<ParsedReply> parsed =
+      PartReply(std::move(buffer), kMatmulTensors, {{v1::MatmulReply::kDFieldNumber, d.into}});
   KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
   v1::MatmulReply message;
   KERND_CLIENT_RETURN_IF_ERROR(Parse(parsed->rest, &message));
   MatmulReply reply{Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()), KernelOf(message.kernel())};
-  KERND_CLIENT_RETURN_IF_ERROR(Take(message.d(), v1::MatmulReply::kDFieldNumber, "d", *parsed, &reply.d));
+  KERND_CLIENT_RETURN_IF_ERROR(Take(message.d(), v1::MatmulReply::kDFieldNumber, "matmul.d", d, *parsed, &reply.d));
   return reply;
 }
 
-absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer) {
-  absl::StatusOr<ParsedReply> parsed = PartReply(std::move(buffer), kAttentionTensors);
+absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const ResultPlace& o, const ResultPlace& lse) {
+  absl::StatusOr<ParsedReply> parsed =
+      PartReply(std::move(buffer), kAttentionTensors,
+                {{v1::AttentionReply::kOFieldNumber, o.into}, {v1::AttentionReply::kLseFieldNumber, lse.into}});
   KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
   v1::AttentionReply message;
   KERND_CLIENT_RETURN_IF_ERROR(Parse(parsed->rest, &message));
   AttentionReply reply{Tensor(), Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()),
                        KernelOf(message.kernel())};
-  KERND_CLIENT_RETURN_IF_ERROR(Take(message.o(), v1::AttentionReply::kOFieldNumber, "o", *parsed, &reply.o));
+  KERND_CLIENT_RETURN_IF_ERROR(
+      Take(message.o(), v1::AttentionReply::kOFieldNumber, "attention.o", o, *parsed, &reply.o));
   if (message.has_lse()) {
-    KERND_CLIENT_RETURN_IF_ERROR(Take(message.lse(), v1::AttentionReply::kLseFieldNumber, "lse", *parsed, &reply.lse));
+    KERND_CLIENT_RETURN_IF_ERROR(
+        Take(message.lse(), v1::AttentionReply::kLseFieldNumber, "attention.lse", lse, *parsed, &reply.lse));
   }
   return reply;
 }
@@ -175,6 +212,22 @@ absl::StatusOr<HealthStatus> DecodeHealth(grpc::ByteBuffer buffer) {
     case grpc::health::v1::HealthCheckResponse::NOT_SERVING: return HealthStatus::kNotServing;
     default: return HealthStatus::kUnknown;
   }
+}
+
+absl::StatusOr<OpenedSession> DecodeOpenSession(grpc::ByteBuffer buffer) {
+  v1::OpenSessionReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  if (message.session_id().empty()) return BadReply("a session without an id");
+  return OpenedSession{message.session_id(), message.server_epoch(), message.endpoint(), DurationOf(message.lease()),
+                       message.quota_bytes()};
+}
+
+absl::StatusOr<SessionContents> DecodeList(grpc::ByteBuffer buffer) {
+  v1::ListReply message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  SessionContents contents{{}, message.used_bytes(), message.quota_bytes(), DurationOf(message.lease_left())};
+  for (const v1::TensorInfo& tensor : message.tensors()) contents.tensors.push_back(InfoOf(tensor));
+  return contents;
 }
 
 }  // namespace kernd::client

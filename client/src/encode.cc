@@ -41,36 +41,51 @@ Wire As(Ours value) {
   return static_cast<Wire>(static_cast<int>(value));
 }
 
-// Adds tensors to the pieces of an operation, with their bytes (a call) or without (a plan).
+// What of an operand goes into the request.
+enum class Data {
+  kNone,      // a plan: dtype and shape
+  kInline,    // a call without a session: all must be bytes
+  kResident,  // a call of a session: bytes, or where they are in it
+};
+
+// Adds tensors to the pieces of an operation.
 class TensorWriter {
  public:
-  TensorWriter(std::string operation, bool with_data) : operation_(std::move(operation)), with_data_(with_data) {}
+  TensorWriter(std::string operation, Data data) : operation_(std::move(operation)), data_(data) {}
 
-  absl::Status Add(int field, const char* name, const TensorView& view, Pieces& pieces) const {
+  absl::Status Add(int field, const char* name, const Operand& operand, Pieces& pieces) const {
     const std::string path = operation_ + "." + name;
-    const std::optional<std::int64_t> bytes = TensorBytes(view.dtype, view.shape);
+    const std::optional<std::int64_t> bytes = TensorBytes(operand.dtype, operand.shape);
     if (!bytes) {
-      return InvalidField(path, ToString(view.dtype, view.shape),
+      return InvalidField(path, ToString(operand.dtype, operand.shape),
                           "must have a dtype, at most 8 dimensions, none negative, and less than 2^63 bytes");
     }
     v1::Tensor head;
-    head.set_dtype(As<v1::DataType>(view.dtype));
-    head.mutable_shape()->Add(view.shape.begin(), view.shape.end());
+    head.set_dtype(As<v1::DataType>(operand.dtype));
+    head.mutable_shape()->Add(operand.shape.begin(), operand.shape.end());
+    if (operand.resident && data_ == Data::kInline) {
+      return InvalidField(path, "resident", "must be in memory: only calls of a Session have resident operands");
+    }
+    if (operand.resident && data_ == Data::kResident) {
+      head.mutable_resident()->set_id(operand.resident->id);
+      head.mutable_resident()->set_offset(operand.resident->offset);
+      head.mutable_strides()->Add(operand.resident->strides.begin(), operand.resident->strides.end());
+    }
     Pieces tensor;
     tensor.Message(head);
-    if (with_data_) {
-      if (static_cast<std::uint64_t>(*bytes) != view.data.size()) {
-        return InvalidField(path, std::to_string(view.data.size()) + " bytes",
-                            ToString(view.dtype, view.shape) + " has " + std::to_string(*bytes));
+    if (!operand.resident && data_ != Data::kNone) {
+      if (static_cast<std::uint64_t>(*bytes) != operand.data.size()) {
+        return InvalidField(path, std::to_string(operand.data.size()) + " bytes",
+                            ToString(operand.dtype, operand.shape) + " has " + std::to_string(*bytes));
       }
-      tensor.Bytes(v1::Tensor::kDataFieldNumber, view.data);
+      tensor.Bytes(v1::Tensor::kDataFieldNumber, operand.data);
     }
     pieces.Field(field, std::move(tensor));
     return absl::OkStatus();
   }
 
-  absl::Status Add(int field, const char* name, const std::optional<TensorView>& view, Pieces& pieces) const {
-    return view ? Add(field, name, *view, pieces) : absl::OkStatus();
+  absl::Status Add(int field, const char* name, const std::optional<Operand>& operand, Pieces& pieces) const {
+    return operand ? Add(field, name, *operand, pieces) : absl::OkStatus();
   }
 
   absl::Status Add(int field, const char* name, const std::optional<Scales>& scales, Pieces& pieces) const {
@@ -89,8 +104,22 @@ class TensorWriter {
 
  private:
   const std::string operation_;
-  const bool with_data_;
+  const Data data_;
 };
+
+// `spec`, where something is wished for.
+template <typename Op>
+absl::Status SetResult(const std::string& path, DataType dtype, const ResultPlace& place, Data data,
+                       v1::ResultSpec* (Op::*spec)(), Op& op) {
+  if (dtype != DataType::kUnspecified) (op.*spec)()->set_dtype(As<v1::DataType>(dtype));
+  if (!place.resident || data == Data::kNone) return absl::OkStatus();
+  if (data == Data::kInline) {
+    return InvalidField(path, "resident", "must come back: only calls of a Session leave results there");
+  }
+  if (!place.into.empty()) return InvalidField(path, "resident and into", "must be one of them");
+  (op.*spec)()->mutable_resident()->set_id(*place.resident);
+  return absl::OkStatus();
+}
 
 template <typename Op>
 absl::Status SetKernel(const std::string& operation, const KernelChoice& choice, Op& op) {
@@ -113,7 +142,7 @@ void Set(const std::vector<T>& values, google::protobuf::RepeatedField<T>* field
 }
 
 // kernd.v1.MatmulOp.
-absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, bool with_data) {
+absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, Data data) {
   v1::MatmulOp op;
   op.set_transpose_a(args.transpose_a);
   op.set_transpose_b(args.transpose_b);
@@ -122,11 +151,11 @@ absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, bool with_data) {
   op.set_activation(As<v1::Activation>(args.activation));
   op.set_numerics(As<v1::Numerics>(args.numerics));
   KERND_CLIENT_RETURN_IF_ERROR(SetKernel("matmul", args.kernel, op));
-  if (args.d_dtype != DataType::kUnspecified) op.mutable_d()->set_dtype(As<v1::DataType>(args.d_dtype));
+  KERND_CLIENT_RETURN_IF_ERROR(SetResult("matmul.d", args.d_dtype, args.d, data, &v1::MatmulOp::mutable_d, op));
 
   Pieces pieces;
   pieces.Message(op);
-  const TensorWriter tensors("matmul", with_data);
+  const TensorWriter tensors("matmul", data);
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kAFieldNumber, "a", args.a, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kBFieldNumber, "b", args.b, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kCFieldNumber, "c", args.c, pieces));
@@ -137,7 +166,7 @@ absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, bool with_data) {
 }
 
 // kernd.v1.AttentionOp.
-absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, bool with_data) {
+absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, Data data) {
   v1::AttentionOp op;
   op.set_layout(As<v1::AttentionLayout>(args.layout));
   if (args.scale) op.set_scale(*args.scale);
@@ -157,12 +186,16 @@ absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, bool with_data) {
   Set(args.v_scale, op.mutable_v_scale());
   op.set_numerics(As<v1::Numerics>(args.numerics));
   KERND_CLIENT_RETURN_IF_ERROR(SetKernel("attention", args.kernel, op));
-  if (args.o_dtype != DataType::kUnspecified) op.mutable_o()->set_dtype(As<v1::DataType>(args.o_dtype));
+  KERND_CLIENT_RETURN_IF_ERROR(SetResult("attention.o", args.o_dtype, args.o, data, &v1::AttentionOp::mutable_o, op));
   op.set_want_lse(args.want_lse);
+  if (args.want_lse) {
+    KERND_CLIENT_RETURN_IF_ERROR(
+        SetResult("attention.lse", DataType::kUnspecified, args.lse, data, &v1::AttentionOp::mutable_lse, op));
+  }
 
   Pieces pieces;
   pieces.Message(op);
-  const TensorWriter tensors("attention", with_data);
+  const TensorWriter tensors("attention", data);
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kQFieldNumber, "q", args.q, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kKFieldNumber, "k", args.k, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kVFieldNumber, "v", args.v, pieces));
@@ -172,10 +205,11 @@ absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, bool with_data) {
 }
 
 // The field `options` that every request has as its first.
-void AddOptions(const CallOptions& options, Pieces& request) {
+void AddOptions(const CallOptions& options, const std::string& session, Pieces& request) {
   v1::CallOptions message;
   message.set_request_id(options.request_id);
   message.set_priority(options.priority);
+  message.set_session_id(session);
   if (!options.device.empty()) message.mutable_placement()->set_device_uuid(options.device);
   static_assert(v1::MatmulRequest::kOptionsFieldNumber == 1 && v1::AttentionRequest::kOptionsFieldNumber == 1 &&
                 v1::PlanRequest::kOptionsFieldNumber == 1);
@@ -185,34 +219,35 @@ void AddOptions(const CallOptions& options, Pieces& request) {
 }
 
 template <typename Args>
-absl::StatusOr<Pieces> EncodeCall(int field, const Args& args, const CallOptions& options) {
-  absl::StatusOr<Pieces> op = EncodeOp(args, /*with_data=*/true);
+absl::StatusOr<Pieces> EncodeCall(int field, const Args& args, const CallOptions& options, const std::string& session) {
+  absl::StatusOr<Pieces> op = EncodeOp(args, session.empty() ? Data::kInline : Data::kResident);
   KERND_CLIENT_RETURN_IF_ERROR(op.status());
   Pieces request;
-  AddOptions(options, request);
+  AddOptions(options, session, request);
   request.Field(field, *std::move(op));
   return request;
 }
 
 template <typename Args>
 absl::StatusOr<Pieces> EncodeOneStep(int field, const Args& args, const CallOptions& options) {
-  absl::StatusOr<Pieces> op = EncodeOp(args, /*with_data=*/false);
+  absl::StatusOr<Pieces> op = EncodeOp(args, Data::kNone);
   KERND_CLIENT_RETURN_IF_ERROR(op.status());
   Pieces step, request;
   step.Field(field, *std::move(op));
-  AddOptions(options, request);
+  AddOptions(options, {}, request);
   request.Field(v1::PlanRequest::kStepsFieldNumber, std::move(step));
   return request;
 }
 
 }  // namespace
 
-absl::StatusOr<Pieces> EncodeMatmul(const MatmulArgs& args, const CallOptions& options) {
-  return EncodeCall(v1::MatmulRequest::kMatmulFieldNumber, args, options);
+absl::StatusOr<Pieces> EncodeMatmul(const MatmulArgs& args, const CallOptions& options, const std::string& session) {
+  return EncodeCall(v1::MatmulRequest::kMatmulFieldNumber, args, options, session);
 }
 
-absl::StatusOr<Pieces> EncodeAttention(const AttentionArgs& args, const CallOptions& options) {
-  return EncodeCall(v1::AttentionRequest::kAttentionFieldNumber, args, options);
+absl::StatusOr<Pieces> EncodeAttention(const AttentionArgs& args, const CallOptions& options,
+                                       const std::string& session) {
+  return EncodeCall(v1::AttentionRequest::kAttentionFieldNumber, args, options, session);
 }
 
 absl::StatusOr<Pieces> EncodePlan(const MatmulArgs& args, const CallOptions& options) {

@@ -1,4 +1,5 @@
 #include "kernd/client/device.h"
+#include "kernd/client/session.h"
 
 namespace kernd::client {
 
@@ -10,6 +11,16 @@ std::string_view Name(Tier tier) {
     case Tier::kFull: return "FULL";
     case Tier::kAdvanced: return "ADVANCED";
     case Tier::kCpu: return "CPU";
+  }
+  return "UNSPECIFIED";
+}
+
+std::string_view Name(TensorState state) {
+  switch (state) {
+    case TensorState::kUnspecified: return "UNSPECIFIED";
+    case TensorState::kFilling: return "FILLING";
+    case TensorState::kReady: return "READY";
+    case TensorState::kFailed: return "FAILED";
   }
   return "UNSPECIFIED";
 }

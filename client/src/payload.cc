@@ -51,29 +51,34 @@ bool CopyField(CodedInputStream& in, std::uint32_t tag, CodedOutputStream& out) 
   }
 }
 
-bool ReadPayload(CodedInputStream& in, Payload* payload) {
+bool ReadPayload(CodedInputStream& in, std::span<std::byte> into, Payload* payload) {
   std::uint32_t length = 0;
   // What a length promises is only believed where as much has arrived.
   if (!in.ReadVarint32(&length) || static_cast<std::int64_t>(length) > in.BytesUntilLimit()) return false;
-  payload->data.reset(new (std::nothrow) std::byte[length]);
   payload->size = length;
+  if (!into.empty() && into.size() == length) {
+    payload->into = into;
+    return in.ReadRaw(into.data(), static_cast<int>(length));
+  }
+  payload->into = {};
+  payload->data.reset(new (std::nothrow) std::byte[length]);
   return payload->data != nullptr && in.ReadRaw(payload->data.get(), static_cast<int>(length));
 }
 
 // Reads a Tensor up to the stream's limit: its bytes into `payload`, the other fields into `head`.
-bool PartTensor(CodedInputStream& in, std::string* head, Payload* payload) {
+bool PartTensor(CodedInputStream& in, std::span<std::byte> into, std::string* head, Payload* payload) {
   StringOutputStream stream(head);
   CodedOutputStream out(&stream);
   constexpr std::uint32_t kData = v1::Tensor::kDataFieldNumber << 3 | kLengthDelimited;
   while (in.BytesUntilLimit() > 0) {
     const std::uint32_t tag = in.ReadTag();
     if (tag == 0) return false;
-    if (!(tag == kData ? ReadPayload(in, payload) : CopyField(in, tag, out))) return false;
+    if (!(tag == kData ? ReadPayload(in, into, payload) : CopyField(in, tag, out))) return false;
   }
   return true;
 }
 
-bool Part(CodedInputStream& in, TensorFields tensors, ParsedReply* reply) {
+bool Part(CodedInputStream& in, TensorFields tensors, const Destinations& into, ParsedReply* reply) {
   StringOutputStream stream(&reply->rest);
   CodedOutputStream out(&stream);
   while (in.BytesUntilLimit() > 0) {
@@ -88,7 +93,10 @@ bool Part(CodedInputStream& in, TensorFields tensors, ParsedReply* reply) {
     if (!in.ReadVarint32(&length) || static_cast<std::int64_t>(length) > in.BytesUntilLimit()) return false;
     const CodedInputStream::Limit outer = in.PushLimit(static_cast<int>(length));
     std::string head;
-    if (!PartTensor(in, &head, &reply->tensors[field])) return false;
+    const auto place = into.find(field);
+    if (!PartTensor(in, place == into.end() ? std::span<std::byte>() : place->second, &head, &reply->tensors[field])) {
+      return false;
+    }
     in.PopLimit(outer);
     out.WriteTag(tag);
     out.WriteVarint32(static_cast<std::uint32_t>(head.size()));
@@ -99,14 +107,14 @@ bool Part(CodedInputStream& in, TensorFields tensors, ParsedReply* reply) {
 
 }  // namespace
 
-absl::StatusOr<ParsedReply> PartReply(grpc::ByteBuffer buffer, TensorFields tensors) {
+absl::StatusOr<ParsedReply> PartReply(grpc::ByteBuffer buffer, TensorFields tensors, const Destinations& into) {
   const std::size_t size = buffer.Length();
   if (size > static_cast<std::size_t>(INT32_MAX)) return BadReply("longer than a message can be");
   ParsedReply reply;
   grpc::ProtoBufferReader reader(&buffer);
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(size));
-  if (size > 0 && !Part(in, tensors, &reply)) return BadReply("no message of " + std::to_string(size) + " bytes");
+  if (size > 0 && !Part(in, tensors, into, &reply)) return BadReply("no message of " + std::to_string(size) + " bytes");
   return reply;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,7 +14,8 @@
 namespace kernd::client {
 
 struct Payload {
-  std::unique_ptr<std::byte[]> data;
+  std::span<std::byte> into;          // they went there, or
+  std::unique_ptr<std::byte[]> data;  // are here
   std::size_t size = 0;
 };
 
@@ -27,7 +29,10 @@ struct TensorFields {
   int first = 0, last = -1;
 };
 
+// By the field of the reply: where the bytes of its tensor shall go, if there is just the room for them.
+using Destinations = std::map<int, std::span<std::byte>>;
+
 // INTERNAL, BAD_REPLY where the bytes are no protobuf message.
-absl::StatusOr<ParsedReply> PartReply(grpc::ByteBuffer buffer, TensorFields tensors);
+absl::StatusOr<ParsedReply> PartReply(grpc::ByteBuffer buffer, TensorFields tensors, const Destinations& into = {});
 
 }  // namespace kernd::client

@@ -1,5 +1,6 @@
 #include "client/src/pieces.h"
 
+#include <chrono>
 #include <utility>
 
 namespace kernd::client {
@@ -7,6 +8,7 @@ namespace {
 
 // Up to here a copy is cheaper than a slice.
 constexpr std::size_t kCopyBytes = 4096;
+constexpr std::chrono::milliseconds kReturnPoll{1};
 constexpr unsigned kLengthDelimited = 2;
 
 void AppendVarint(std::string& out, std::uint64_t value) {
@@ -23,6 +25,15 @@ grpc::Slice Loan::Lend(std::span<const std::byte> bytes) {
 
 void Loan::Return(void* loan) {
   static_cast<Loan*>(loan)->lent_.fetch_sub(1, std::memory_order_release);
+}
+
+void Loan::Await(grpc::CompletionQueue& queue) const {
+  void* tag = nullptr;
+  bool ok = false;
+  while (!AllReturned()) queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kReturnPoll);
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
 }
 
 std::string& Pieces::Tail() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "google/protobuf/message_lite.h"
+#include "grpcpp/completion_queue.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
@@ -27,6 +28,10 @@ class Loan {
 
   // A slice over `bytes`, which are not copied and must outlive the loan.
   grpc::Slice Lend(std::span<const std::byte> bytes);
+
+  // Waits until all is returned, and empties `queue`, on which nothing is under way any more. Only after a call that
+  // ended early is there anything to wait for. Polls, as no other thread may be moving the connection.
+  void Await(grpc::CompletionQueue& queue) const;
 
   bool AllReturned() const { return lent_.load(std::memory_order_acquire) == 0; }
 

@@ -101,15 +101,29 @@ absl::StatusOr<Tensor> Tensor::Allocate(DataType dtype, std::vector<std::int64_t
 
 absl::StatusOr<Tensor> Tensor::Adopt(DataType dtype, std::vector<std::int64_t> shape, std::unique_ptr<std::byte[]> data,
                                      std::size_t size) {
+  absl::StatusOr<Tensor> tensor = Borrow(dtype, std::move(shape), {data.get(), size});
+  if (tensor.ok()) tensor->data_ = {data.release(), Release(true)};
+  return tensor;
+}
+
+absl::StatusOr<Tensor> Tensor::Borrow(DataType dtype, std::vector<std::int64_t> shape, std::span<std::byte> memory) {
   const std::optional<std::int64_t> bytes = TensorBytes(dtype, shape);
-  if (!bytes || static_cast<std::uint64_t>(*bytes) != size) {
-    return absl::InvalidArgumentError(ToString(dtype, shape) + " has not " + std::to_string(size) + " bytes");
+  if (!bytes || static_cast<std::uint64_t>(*bytes) != memory.size()) {
+    return absl::InvalidArgumentError(ToString(dtype, shape) + " has not " + std::to_string(memory.size()) + " bytes");
   }
   Tensor tensor;
   tensor.dtype_ = dtype;
   tensor.shape_ = std::move(shape);
-  tensor.data_ = std::move(data);
-  tensor.size_ = size;
+  tensor.data_ = {memory.data(), Release(false)};
+  tensor.size_ = memory.size();
+  return tensor;
+}
+
+absl::StatusOr<Tensor> Tensor::WithoutBytes(DataType dtype, std::vector<std::int64_t> shape) {
+  if (!TensorBytes(dtype, shape)) return absl::InvalidArgumentError(ToString(dtype, shape) + " is not a tensor");
+  Tensor tensor;
+  tensor.dtype_ = dtype;
+  tensor.shape_ = std::move(shape);
   return tensor;
 }
 

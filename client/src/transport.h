@@ -1,4 +1,4 @@
-// One unary call from start to end: channels, deadline, retries, errors. The rest of the client only translates.
+// One unary call from start to end: channels, retries, errors. The rest of the client only translates.
 #pragma once
 
 #include <atomic>
@@ -7,15 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/src/connection.h"
 #include "client/src/pieces.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernd/client/options.h"
 
 namespace kernd::client {
-
-// OK, or INVALID_ARGUMENT with the option's name.
-absl::Status ValidateOptions(const ClientOptions& options);
 
 // Thread-safe.
 class Transport {
@@ -30,12 +28,13 @@ class Transport {
   // returns the reply's bytes. When it returns, nothing holds the memory that `request` borrows.
   absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method, const Pieces& request,
                                         const CallOptions& options) const;
+  absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method, const Pieces& request, const CallTerms& terms) const;
+
+  const ClientOptions& options() const { return options_; }
 
  private:
-  struct Attempt;
-
-  absl::Status NotConnected(absl::StatusCode code, const std::string& why) const;
-  Attempt Try(const std::string& method, const Pieces& request, const CallOptions& options, absl::Time deadline) const;
+  absl::Status Try(const std::string& method, const Pieces& request, const CallTerms& terms, grpc::ByteBuffer* reply,
+                   Pushback* pushback) const;
 
   const ClientOptions options_;
   // Whether gRPC may hold the caller's memory. It does so until its connection has taken every byte or is gone,

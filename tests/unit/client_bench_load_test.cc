@@ -225,7 +225,7 @@ TEST_F(BenchTest, BadArgumentsAndRefusalsBeforeAnyLoad) {
                                                        {"--shape", "4x4"},
                                                        {"--dtype", "BOOL"},
                                                        {"--causal"},
-                                                       {"--place", "resident"},
+                                                       {"--place", "elsewhere"},
                                                        {"--mix", Path("nowhere")},
                                                        {"--connections", "0"},
                                                        {"--rate", "5", "--concurrency", "1,2"},

@@ -266,6 +266,9 @@ TEST(CallTest, WrongOptionsAreNamed) {
   EXPECT_EQ(field({.channels = 65}), "channels");
   EXPECT_EQ(field({.stall_timeout = absl::ZeroDuration()}), "stall_timeout");
   EXPECT_EQ(field({.stall_timeout = absl::InfiniteDuration()}), "stall_timeout");
+  EXPECT_EQ(field({.stripe_channels = 0}), "stripe_channels");
+  EXPECT_EQ(field({.stripe_channels = 65}), "stripe_channels");
+  EXPECT_EQ(field({.stripe_threshold_bytes = -1}), "stripe_threshold_bytes");
 
   FakeDaemon daemon;
   daemon.matmul = EchoA;
@@ -290,7 +293,9 @@ TEST(CallTest, MoreThanAMessageCanHoldIsRefusedBeforeSending) {
   ASSERT_NE(memory, MAP_FAILED);
   MatmulArgs args = SmallMatmul();
   args.a = {DataType::kI8, {1, static_cast<std::int64_t>(kBytes)}, {static_cast<const std::byte*>(memory), kBytes}};
-  const absl::Status status = Connect("unix:/nonexistent/kernd.sock").Matmul(args).status();
+  const absl::StatusOr<Client> client =
+      Client::Connect({.endpoint = "unix:/nonexistent/kernd.sock", .transfer = Transfer::kInline});
+  const absl::Status status = client->Matmul(args).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(DetailsOf(status).reason, "TOO_LARGE");
   ::munmap(memory, kBytes);

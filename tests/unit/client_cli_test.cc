@@ -29,6 +29,7 @@ Options:
 Subcommands:
   matmul                      D = act(alpha * op(A) op(B) + beta * C + bias)
   attention                   O = softmax(QK^T) V
+  tensors                     Tensors that stay at the daemon, in a session
   verify                      Hold the daemon's results against an fp64 reference
   bench                       Latency and throughput under a load
   doctor                      What is wrong here, and what to do; to paste into a bug report
@@ -39,6 +40,7 @@ Subcommands:
   completion                  Print a script that completes kernctl in a shell
 
 Tensor files: FILE.npy, FILE.safetensors (with one tensor), FILE.safetensors:TENSOR.
+In the place of one, with --session: resident:ID, a tensor of the session (see kernctl tensors --help).
 Exit codes: 0 well; 1 bad arguments or files; 2 no connection; 3 the call failed or was refused;
 4 not SERVING, not what --expect says, or not verified.
 )";

@@ -22,16 +22,21 @@ class FakeDaemon final : private v1::Compute::Service,
                          private v1::Device::Service,
                          private grpc::health::v1::Health::Service {
  public:
-  FakeDaemon() {
+  // `tensors` serves kernd.v1.Tensors where there is one, else that is not implemented; it outlives the daemon.
+  explicit FakeDaemon(grpc::Service* tensors = nullptr, const std::string& listen = "127.0.0.1:0") {
+    // gRPC's shutdown, when its last object goes, waits for a poller that may sleep for ten seconds: let one stay.
+    static const auto* const stays = new grpc::CompletionQueue();
+    if (stays == nullptr) return;
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
     builder.SetMaxReceiveMessageSize(-1);
     builder.RegisterService(static_cast<v1::Compute::Service*>(this));
     builder.RegisterService(static_cast<v1::Device::Service*>(this));
     builder.RegisterService(static_cast<grpc::health::v1::Health::Service*>(this));
+    if (tensors != nullptr) builder.RegisterService(tensors);
     server_ = builder.BuildAndStart();
-    endpoint_ = "127.0.0.1:" + std::to_string(port);
+    endpoint_ = listen.starts_with("unix:") ? listen : "127.0.0.1:" + std::to_string(port);
   }
   ~FakeDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
 

@@ -9,16 +9,14 @@
 #include "kernd/kernels/error.h"
 
 namespace kernd::cli {
-absl::StatusOr<BenchCall> BenchCall::Make(const BenchProblem& problem, Place place, std::uint64_t seed) {
+
+absl::StatusOr<BenchCall> BenchCall::Make(const BenchProblem& problem, std::uint64_t seed) {
   BenchCall call;
   call.problem_ = problem;
   std::vector<client::TensorView> views;
-  switch (place) {
-    case Place::kInline:
-      for (const std::vector<std::int64_t>& shape : OperandShapes(problem)) {
-        KERND_ASSIGN_OR_RETURN(views.emplace_back(), call.operands_.Random(problem.dtype, shape, seed));
-        call.sent_bytes_ += std::ssize(views.back().data);
-      }
+  for (const std::vector<std::int64_t>& shape : OperandShapes(problem)) {
+    KERND_ASSIGN_OR_RETURN(views.emplace_back(), call.operands_.Random(problem.dtype, shape, seed));
+    call.sent_bytes_ += std::ssize(views.back().data);
   }
   if (problem.dims.index() == 0) {
     call.args_ = client::MatmulArgs{.a = std::move(views[0]), .b = std::move(views[1])};
@@ -33,13 +31,34 @@ absl::StatusOr<BenchCall> BenchCall::Make(const BenchProblem& problem, Place pla
   return call;
 }
 
+absl::Status BenchCall::MoveTo(const client::Session& session, std::uint64_t* next_id,
+                               const client::CallOptions& options) {
+  std::vector<client::Operand*> operands;
+  if (auto* matmul = std::get_if<client::MatmulArgs>(&args_)) {
+    operands = {&matmul->a, &matmul->b};
+  } else {
+    auto& attention = std::get<client::AttentionArgs>(args_);
+    operands = {&attention.q, &attention.k, &attention.v};
+  }
+  for (client::Operand* operand : operands) {
+    const std::uint64_t id = (*next_id)++;
+    KERND_RETURN_IF_ERROR(session.Put(id, {operand->dtype, operand->shape, operand->data}, options));
+    *operand = client::ResidentTensor{id, operand->dtype, operand->shape};
+  }
+  session_ = &session;
+  sent_bytes_ = 0;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<BenchReply> BenchCall::Call(const client::Client& client, const client::CallOptions& options) const {
   if (const auto* args = std::get_if<client::MatmulArgs>(&args_)) {
-    KERND_ASSIGN_OR_RETURN(client::MatmulReply reply, client.Matmul(*args, options));
+    KERND_ASSIGN_OR_RETURN(client::MatmulReply reply,
+                           session_ != nullptr ? session_->Matmul(*args, options) : client.Matmul(*args, options));
     return BenchReply{std::move(reply.d), reply.timing, std::move(reply.kernel)};
   }
+  const auto& args = std::get<client::AttentionArgs>(args_);
   KERND_ASSIGN_OR_RETURN(client::AttentionReply reply,
-                         client.Attention(std::get<client::AttentionArgs>(args_), options));
+                         session_ != nullptr ? session_->Attention(args, options) : client.Attention(args, options));
   return BenchReply{std::move(reply.o), reply.timing, std::move(reply.kernel)};
 }
 

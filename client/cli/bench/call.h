@@ -13,10 +13,12 @@
 
 namespace kernd::cli {
 
-// How operands reach the daemon. More ways become values here and cases of BenchCall::Make and Call; all else of the
-// bench does not know the difference.
+// How operands reach the daemon, and results the client.
 enum class Place : std::uint8_t {
-  kInline,  // in each request
+  kAuto,      // as the library would have it
+  kInline,    // in each request and reply
+  kStriped,   // over several connections, each time
+  kResident,  // operands are there, from before the first call; results as with kAuto
 };
 
 struct BenchReply {
@@ -28,7 +30,11 @@ struct BenchReply {
 class BenchCall {
  public:
   // Makes the operands up: N(0,1) from `seed`.
-  static absl::StatusOr<BenchCall> Make(const BenchProblem& problem, Place place, std::uint64_t seed);
+  static absl::StatusOr<BenchCall> Make(const BenchProblem& problem, std::uint64_t seed);
+
+  // Puts the operands into `session`, which outlives this, under ids from `*next_id` on: calls name them from then on.
+  // Not beside any other member.
+  absl::Status MoveTo(const client::Session& session, std::uint64_t* next_id, const client::CallOptions& options);
 
   // Thread-safe.
   absl::StatusOr<BenchReply> Call(const client::Client& client, const client::CallOptions& options) const;
@@ -40,7 +46,7 @@ class BenchCall {
 
   const BenchProblem& problem() const { return problem_; }
   const client::KernelUsed& kernel() const { return first_.kernel; }  // of the first call
-  // Of a call's operands, and of its result.
+  // Of a call's operands, those that are sent, and of its result.
   std::int64_t sent_bytes() const { return sent_bytes_; }
   std::int64_t received_bytes() const { return std::ssize(first_.result.bytes()); }
 
@@ -48,6 +54,7 @@ class BenchCall {
   BenchProblem problem_;
   Operands operands_;  // the arguments point into it
   std::variant<client::MatmulArgs, client::AttentionArgs> args_;
+  const client::Session* session_ = nullptr;
   std::int64_t sent_bytes_ = 0;
   BenchReply first_;
 };

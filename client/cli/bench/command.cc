@@ -28,7 +28,7 @@ constexpr double kMaxRate = 1e6;
 constexpr int kInterrupted = 128 + SIGINT;
 
 struct Flags {
-  std::string op = "matmul", shape, dtype = "F16", mix, place = "inline";
+  std::string op = "matmul", shape, dtype = "F16", mix, place = "auto";
   bool causal = false;
   std::vector<double> rates;
   std::vector<int> concurrency;
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<BenchCall>> CallsOf(const Flags& flags) {
   }
   std::vector<BenchCall> calls;
   for (const BenchProblem& problem : problems) {
-    KERND_ASSIGN_OR_RETURN(calls.emplace_back(), BenchCall::Make(problem, Place::kInline, flags.seed));
+    KERND_ASSIGN_OR_RETURN(calls.emplace_back(), BenchCall::Make(problem, flags.seed));
   }
   return calls;
 }
@@ -135,16 +135,31 @@ absl::StatusOr<std::vector<Load>> LoadsOf(const Flags& flags) {
   return loads;
 }
 
-absl::StatusOr<client::Client> Connect(const Context& context, int connections) {
-  return client::Client::Connect({.endpoint = context.endpoint, .timeout = context.Timeout(), .channels = connections});
+Place PlaceOf(const std::string& name) {
+  if (name == "inline") return Place::kInline;
+  if (name == "striped") return Place::kStriped;
+  return name == "resident" ? Place::kResident : Place::kAuto;
 }
 
-// The connections stand and every call has been answered once, as it must be; what the daemon is.
-absl::StatusOr<client::Capabilities> Prepare(const Context& context, const client::Client& client,
-                                             std::vector<BenchCall>& calls) {
+absl::StatusOr<client::Client> Connect(const Context& context, int connections, Place place) {
+  client::ClientOptions options{.endpoint = context.endpoint, .timeout = context.Timeout(), .channels = connections};
+  if (place == Place::kInline) options.transfer = client::Transfer::kInline;
+  if (place == Place::kStriped) options.transfer = client::Transfer::kStriped;
+  return client::Client::Connect(options);
+}
+
+// The connections stand, resident operands are in `*session`, and every call has been answered once, as it must be;
+// what the daemon is.
+absl::StatusOr<client::Capabilities> Prepare(const Context& context, const client::Client& client, Place place,
+                                             std::optional<client::Session>* session, std::vector<BenchCall>& calls) {
   const client::CallOptions options = context.CallOptions();
   KERND_ASSIGN_OR_RETURN(client::Capabilities daemon, client.GetCapabilities(options));
   KERND_RETURN_IF_ERROR(client.AwaitConnection(context.Timeout()));
+  if (place == Place::kResident) {
+    KERND_ASSIGN_OR_RETURN(*session, client.OpenSession({.label = "kernctl bench"}, options));
+    std::uint64_t next_id = 1;
+    for (BenchCall& call : calls) KERND_RETURN_IF_ERROR(call.MoveTo(**session, &next_id, options));
+  }
   for (BenchCall& call : calls) KERND_RETURN_IF_ERROR(call.First(client, options));
   return daemon;
 }
@@ -164,14 +179,17 @@ int ExitCodeOf(const Flags& flags, const BenchReport& report, bool interrupted) 
 int RunBench(const Context& context, const Flags& flags) {
   const absl::StatusOr<std::vector<Load>> loads = LoadsOf(flags);
   if (!loads.ok()) return context.BadArguments(loads.status());
+  std::optional<client::Session> session;  // outlives the calls, which may point to it
   absl::StatusOr<std::vector<BenchCall>> calls = CallsOf(flags);
   if (!calls.ok()) return context.BadArguments(calls.status());
-  const absl::StatusOr<client::Client> client = Connect(context, flags.connections);
+  const Place place = PlaceOf(flags.place);
+  const absl::StatusOr<client::Client> client = Connect(context, flags.connections, place);
   if (!client.ok()) return context.BadArguments(client.status());
-  const absl::StatusOr<client::Capabilities> daemon = Prepare(context, *client, *calls);
+  const absl::StatusOr<client::Capabilities> daemon = Prepare(context, *client, place, &session, *calls);
   if (!daemon.ok()) return context.CallFailed(daemon.status());
 
-  BenchSettings settings{.load = loads->front(), .connections = flags.connections, .mix = flags.mix};
+  BenchSettings settings{
+      .load = loads->front(), .connections = flags.connections, .place = flags.place, .mix = flags.mix};
   if (!flags.until_p99.empty()) settings.until_p99 = DurationOf(flags.until_p99);
   BenchReport report(context, settings, *daemon, *calls);
   const Interrupt interrupt;
@@ -264,8 +282,11 @@ void AddBench(CLI::App& app, const Context& context, Action& action) {
       ->capture_default_str()
       ->excludes(mix);
   command->add_flag("--causal", flags->causal, "Attention: row i sees no key after its own position")->excludes(mix);
-  command->add_option("--place", flags->place, "Where operands lie: inline, in each request; there is no other way yet")
-      ->check(CLI::IsMember({"inline"}))
+  command
+      ->add_option("--place", flags->place,
+                   "Tensors go inline, in each request and reply; striped over several connections; or operands stay "
+                   "at the daemon, resident. auto: as the library chooses by size")
+      ->check(CLI::IsMember({"auto", "inline", "striped", "resident"}))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "Of operands, arrivals and draws")->capture_default_str();
   AddLoadFlags(*command, *flags);

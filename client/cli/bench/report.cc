@@ -315,7 +315,7 @@ void BenchReport::Finish(bool interrupted) {
   for (const LoadResult& row : rows_) rows.push_back(RowJson(row));
   json out = {{"machine", MachineJson(daemon_)},
               {"calls", calls},
-              {"place", "inline"},
+              {"place", settings_.place},
               {"loop", open_ ? "open" : "closed"},
               {"connections", settings_.connections},
               {"warmup_seconds", absl::ToDoubleSeconds(load.warmup)},

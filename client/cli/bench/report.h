@@ -20,6 +20,7 @@ namespace kernd::cli {
 struct BenchSettings {
   Load load;  // of the first row; the others differ in rate or concurrency
   int connections = 1;
+  std::string place;  // as the flag names it
   std::optional<absl::Duration> until_p99;
   std::string mix;  // the file's name; empty: one problem
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernd/client/kernel.h"
+#include "kernd/client/operand.h"
 #include "kernd/client/result.h"
 #include "kernd/client/tensor.h"
 
@@ -32,14 +33,14 @@ enum class MaskAlignment : std::uint8_t {
 
 struct AttentionArgs {
   AttentionLayout layout = AttentionLayout::kBHLD;
-  TensorView q, k, v;           // F16, BF16, F32, F8E4M3, F8E5M2; one dtype for the three
+  Operand q, k, v;              // F16, BF16, F32, F8E4M3, F8E5M2; one dtype for the three
   std::optional<double> scale;  // absent: 1 / sqrt(D); finite, 0 and negative are legal
   bool causal = false;
   MaskAlignment alignment = MaskAlignment::kUnset;
   std::optional<std::int64_t> window_left, window_right;  // absent: unbounded; not negative
   std::optional<double> softcap;                          // absent: none; finite, positive
-  std::optional<TensorView> mask;                   // BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]; not with kPacked
-  std::optional<TensorView> bias;                   // F32 or Q's dtype, same broadcast; not with kPacked
+  std::optional<Operand> mask;                      // BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]; not with kPacked
+  std::optional<Operand> bias;                      // F32 or Q's dtype, same broadcast; not with kPacked
   std::vector<float> alibi_slopes;                  // [Hq] or empty
   std::vector<float> sinks;                         // [Hq] or empty: logits that add to the denominator only
   std::vector<std::int64_t> q_lengths, kv_lengths;  // [B] each, or empty; not with kPacked
@@ -49,6 +50,7 @@ struct AttentionArgs {
   KernelChoice kernel;
   DataType o_dtype = DataType::kUnspecified;  // unspecified: the operands'; F8 -> BF16
   bool want_lse = false;
+  ResultPlace o, lse;  // where they shall be
 };
 
 struct AttentionReply {

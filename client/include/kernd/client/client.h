@@ -4,9 +4,14 @@
 //   auto reply = client->Matmul({.a = View(a, {m, k}), .b = View(b, {k, n})});
 //   if (!reply.ok()) { ... DetailsOf(reply.status()).reason ... }
 //   std::span<const float> d = reply->d.values<float>();
+//
+// Large tensors go over several connections at once where that is faster (ClientOptions::transfer). Tensors that are
+// used more than once can stay at the daemon: see session.h.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +24,7 @@
 #include "kernd/client/matmul.h"
 #include "kernd/client/options.h"
 #include "kernd/client/result.h"
+#include "kernd/client/session.h"
 
 namespace kernd::client {
 
@@ -54,6 +60,11 @@ class Client {
   // What the call would run and cost. Reads no data: views without bytes will do.
   absl::StatusOr<PlanReply> Plan(const MatmulArgs& args, const CallOptions& options = {}) const;
   absl::StatusOr<PlanReply> Plan(const AttentionArgs& args, const CallOptions& options = {}) const;
+
+  absl::StatusOr<Session> OpenSession(const SessionOptions& session = {}, const CallOptions& options = {}) const;
+  // A session that was opened before, by its id and, so that a restart of the daemon can be told from an id that never
+  // was, its epoch; 0: not known. Asks nobody: the first call does. lease() and quota_bytes() are 0.
+  Session AttachSession(const std::string& id, std::uint64_t server_epoch = 0) const;
 
   absl::StatusOr<Capabilities> GetCapabilities(const CallOptions& options = {}) const;
   absl::StatusOr<std::vector<KernelInfo>> ListKernels(const CallOptions& options = {}) const;

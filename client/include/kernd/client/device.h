@@ -31,7 +31,10 @@ struct DeviceInfo {
   std::string pci_bus_id;
   std::int64_t shared_memory_per_block_bytes = 0;
   std::int64_t l2_bytes = 0;
-  std::string driver, runtime;
+  std::string driver, runtime;   // CUDA versions
+  std::string driver_version;    // the driver's own; empty: not known
+  std::optional<bool> ecc, mig;  // absent: not known, as below
+  std::optional<std::int32_t> sm_clock_mhz, sm_clock_max_mhz, memory_clock_mhz, memory_clock_max_mhz;
 };
 
 struct OperationSupport {

@@ -17,6 +17,11 @@ inline constexpr std::string_view kNotConnected = "NOT_CONNECTED";  // no connec
 inline constexpr std::string_view kInvalidField = "INVALID_FIELD";  // refused before it was sent
 inline constexpr std::string_view kTooLarge = "TOO_LARGE";          // no message may be as large
 inline constexpr std::string_view kBadReply = "BAD_REPLY";          // not what a daemon of this version sends
+
+// Of the daemon's own, those that say that a session is gone with its tensors: its lease has ended, or the daemon has
+// restarted since.
+inline constexpr std::string_view kSessionNotFound = "SESSION_NOT_FOUND";
+inline constexpr std::string_view kServerRestarted = "SERVER_RESTARTED";
 }  // namespace reason
 
 struct ErrorDetails {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernd/client/kernel.h"
+#include "kernd/client/operand.h"
 #include "kernd/client/result.h"
 #include "kernd/client/tensor.h"
 
@@ -22,23 +23,24 @@ struct Scales {
   };
   Kind kind = Kind::kTensor;
   std::int64_t block_rows = 0, block_k = 0;  // kBlock only, positive
-  TensorView values;                         // F32
+  Operand values;                            // F32
 };
 
 struct MatmulArgs {
-  TensorView a;  // [batch..., M, K], or [batch..., K, M] with transpose_a
-  TensorView b;  // [batch..., K, N], or [batch..., N, K] with transpose_b
+  Operand a;  // [batch..., M, K], or [batch..., K, M] with transpose_a
+  Operand b;  // [batch..., K, N], or [batch..., N, K] with transpose_b
   bool transpose_a = false;
   bool transpose_b = false;
-  std::optional<double> alpha;     // absent: 1; at 0, A and B are not read
-  std::optional<double> beta;      // absent: 0; at 0, C is not read
-  std::optional<TensorView> c;     // [batch..., M, N], the result's dtype; needed when beta is not 0
-  std::optional<TensorView> bias;  // [N]; F32 or the result's dtype
+  std::optional<double> alpha;  // absent: 1; at 0, A and B are not read
+  std::optional<double> beta;   // absent: 0; at 0, C is not read
+  std::optional<Operand> c;     // [batch..., M, N], the result's dtype; needed when beta is not 0
+  std::optional<Operand> bias;  // [N]; F32 or the result's dtype
   Activation activation = Activation::kNone;
   std::optional<Scales> a_scale, b_scale;
   Numerics numerics = Numerics::kDefault;
   KernelChoice kernel;
   DataType d_dtype = DataType::kUnspecified;  // unspecified: the operands'; F8 -> BF16, I8 -> I32
+  ResultPlace d;                              // where it shall be
 };
 
 struct MatmulReply {

@@ -1,6 +1,7 @@
 // How the client connects, waits and tries again.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <stop_token>
@@ -11,7 +12,8 @@
 namespace kernd::client {
 
 // What to do when the daemon cannot be reached, or answers UNAVAILABLE (starting, draining). Every RPC of the client
-// may be repeated safely: it computes from its own operands alone.
+// may be repeated safely: it computes from its own operands alone, and an upload carries a number by which the daemon
+// knows what it has already.
 struct RetryPolicy {
   int max_attempts = 4;  // in all; 1: never again
   // Wait before attempt n + 1: initial_backoff * multiplier^(n - 1), at most max_backoff, give or take `jitter` of it.
@@ -27,6 +29,14 @@ struct RetryPolicy {
   bool on_resource_exhausted = false;
 };
 
+// How tensors of the caller's memory travel.
+enum class Transfer : std::uint8_t {
+  // Striped where it pays (ClientOptions::stripe_threshold_bytes) and the daemon lets tensors be resident, else inline.
+  kAuto,
+  kInline,   // in the request and the reply, on one connection
+  kStriped,  // over several connections at once, from 4 KiB on; an error where the daemon does not let them
+};
+
 struct ClientOptions {
   // "host:port", "unix:/path", "unix-abstract:name", or any other gRPC target. Plain text: there is no TLS.
   std::string endpoint = "127.0.0.1:50051";
@@ -39,6 +49,15 @@ struct ClientOptions {
   // hold the operands until then: this is how much later than its deadline a call may return, in that case alone. From
   // 1 ms to 1 h.
   absl::Duration stall_timeout = absl::Seconds(10);
+
+  // Striped, a tensor goes in chunks of 1 MiB over `stripe_channels` connections (made when first needed, 1 to 64) into
+  // a session that the client keeps for itself, and is deleted there when the call is over; results come back likewise.
+  Transfer transfer = Transfer::kAuto;
+  int stripe_channels = 8;
+  // kAuto: so many bytes of operands and results together are striped. A session's Put and Get use one connection below
+  // it. Not negative. What is best depends on the machine and the network: kernctl bench --place inline and striped
+  // say.
+  std::int64_t stripe_threshold_bytes = std::int64_t{8} << 20;
 };
 
 // All optional.

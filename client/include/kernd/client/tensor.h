@@ -86,7 +86,9 @@ TensorView ViewAs(DataType dtype, const Range& values, std::vector<std::int64_t>
   return {dtype, std::move(shape), std::as_bytes(std::span(values))};
 }
 
-// A tensor that owns its bytes, aligned for every element type. Moves, does not copy.
+// A tensor with bytes of its own, aligned for every element type; or, where the caller of a call asked for that
+// (ResultPlace), one whose bytes are in memory that the caller gave, or that was left in a session and has none here.
+// Moves, does not copy.
 class Tensor {
  public:
   // No tensor: dtype kUnspecified, no bytes.
@@ -97,6 +99,10 @@ class Tensor {
   // Takes `data` of `size` bytes. INVALID_ARGUMENT where `size` is not TensorBytes.
   static absl::StatusOr<Tensor> Adopt(DataType dtype, std::vector<std::int64_t> shape,
                                       std::unique_ptr<std::byte[]> data, std::size_t size);
+  // The tensor that lies in `memory`, which stays the caller's. INVALID_ARGUMENT where its size is not TensorBytes.
+  static absl::StatusOr<Tensor> Borrow(DataType dtype, std::vector<std::int64_t> shape, std::span<std::byte> memory);
+  // One whose bytes are elsewhere. INVALID_ARGUMENT where TensorBytes is empty.
+  static absl::StatusOr<Tensor> WithoutBytes(DataType dtype, std::vector<std::int64_t> shape);
 
   DataType dtype() const { return dtype_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
@@ -113,9 +119,19 @@ class Tensor {
   }
 
  private:
+  // Deletes what is the tensor's own.
+  struct Release {
+    Release() : owned(true) {}
+    explicit Release(bool own) : owned(own) {}
+    bool owned;
+    void operator()(std::byte* data) const {
+      if (owned) delete[] data;
+    }
+  };
+
   DataType dtype_ = DataType::kUnspecified;
   std::vector<std::int64_t> shape_;
-  std::unique_ptr<std::byte[]> data_;
+  std::unique_ptr<std::byte[], Release> data_;
   std::size_t size_ = 0;
 };
 

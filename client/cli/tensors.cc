@@ -1,0 +1,178 @@
+// kernctl tensors: sessions, and the tensors that stay in them.
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "client/cli/commands.h"
+#include "client/cli/files/tensor_file.h"
+#include "client/cli/progress.h"
+#include "client/cli/report.h"
+#include "client/cli/session.h"
+#include "client/cli/table.h"
+
+namespace kernd::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Flags {
+  std::string action, session;
+  std::vector<std::uint64_t> ids;
+  std::string file, lease, label;
+  std::int64_t quota = 0;
+};
+
+int Open(const Context& context, const Flags& flags, const client::Client& client) {
+  client::SessionOptions options{.quota_bytes = flags.quota, .label = flags.label};
+  if (!flags.lease.empty()) absl::ParseDuration(flags.lease, &options.lease);  // has passed its check
+  absl::StatusOr<client::Session> session = client.OpenSession(options, context.CallOptions());
+  if (!session.ok()) return context.CallFailed(session.status());
+  session->Release();
+  if (context.json) {
+    PrintJson(context, {{"session", SessionIdText(session->id())},
+                        {"server_epoch", session->server_epoch()},
+                        {"endpoint", session->endpoint()},
+                        {"lease_s", absl::ToDoubleSeconds(session->lease())},
+                        {"quota_bytes", session->quota_bytes()}});
+  } else {
+    context.out << SessionIdText(session->id()) << '\n';  // alone, for $(kernctl tensors open)
+  }
+  return kOk;
+}
+
+int Close(const Context& context, const Flags&, client::Session& session) {
+  const absl::Status closed = session.Close(context.CallOptions());
+  return closed.ok() ? kOk : context.CallFailed(closed);
+}
+
+int List(const Context& context, const Flags&, client::Session& session) {
+  const absl::StatusOr<client::SessionContents> contents = session.List(context.CallOptions());
+  if (!contents.ok()) return context.CallFailed(contents.status());
+  if (context.json) {
+    json tensors = json::array();
+    for (const client::TensorInfo& t : contents->tensors) {
+      tensors.push_back({{"id", t.id},
+                         {"dtype", std::string(client::Name(t.dtype))},
+                         {"shape", t.shape},
+                         {"state", std::string(client::Name(t.state))},
+                         {"bytes", t.bytes},
+                         {"device", t.device},
+                         {"users", t.users}});
+    }
+    PrintJson(context, {{"tensors", tensors},
+                        {"used_bytes", contents->used_bytes},
+                        {"quota_bytes", contents->quota_bytes},
+                        {"lease_left_s", absl::ToDoubleSeconds(contents->lease_left)}});
+    return kOk;
+  }
+  Table table({Table::Align::kRight, Table::Align::kLeft, Table::Align::kLeft, Table::Align::kRight});
+  table.Add({"id", "tensor", "state", "size", "device", "users"});
+  for (const client::TensorInfo& t : contents->tensors) {
+    table.Add({std::to_string(t.id), client::ToString(t.dtype, t.shape), std::string(client::Name(t.state)),
+               FormatBytes(t.bytes), t.device, std::to_string(t.users)});
+  }
+  table.Print(context.out);
+  context.out << FormatBytes(contents->used_bytes) << " of " << FormatBytes(contents->quota_bytes) << ", lease ends in "
+              << absl::FormatDuration(contents->lease_left) << " unless the session is used\n";
+  return kOk;
+}
+
+int Put(const Context& context, const Flags& flags, client::Session& session) {
+  const absl::StatusOr<client::Tensor> tensor = ReadTensor(flags.file);
+  if (!tensor.ok()) return context.BadArguments(tensor.status());
+  absl::Status put;
+  {
+    const Busy busy(context.err, context.terminal.progress, "sending " + FormatBytes(std::ssize(tensor->bytes())),
+                    context.Timeout());
+    put = session.Put(flags.ids.front(), tensor->view(), context.CallOptions());
+  }
+  return put.ok() ? kOk : context.CallFailed(put);
+}
+
+int Get(const Context& context, const Flags& flags, client::Session& session) {
+  std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "receiving", context.Timeout());
+  const absl::StatusOr<client::Tensor> tensor = session.Get(flags.ids.front(), context.CallOptions());
+  busy.reset();
+  if (!tensor.ok()) return context.CallFailed(tensor.status());
+  const absl::Status written = WriteTensor(flags.file, "tensor", tensor->view());
+  return written.ok() ? kOk : context.BadArguments(written);
+}
+
+int Delete(const Context& context, const Flags& flags, client::Session& session) {
+  const absl::Status deleted = session.Delete(flags.ids, context.CallOptions());
+  return deleted.ok() ? kOk : context.CallFailed(deleted);
+}
+
+// What needs a session, and what else it needs.
+struct Deed {
+  const char* name;
+  int (*run)(const Context&, const Flags&, client::Session&);
+  std::size_t min_ids, max_ids;
+  bool file;
+};
+
+constexpr Deed kDeeds[] = {
+    {"close", Close, 0, SIZE_MAX, false},
+    {"list", List, 0, SIZE_MAX, false},
+    {"put", Put, 1, 1, true},
+    {"get", Get, 1, 1, true},
+    {"delete", Delete, 1, SIZE_MAX, false},
+};
+
+int RunTensors(const Context& context, const Flags& flags) {
+  const Deed* const deed =
+      std::find_if(std::begin(kDeeds), std::end(kDeeds), [&flags](const Deed& d) { return flags.action == d.name; });
+  const bool open = deed == std::end(kDeeds);
+  std::string missing;
+  if (!open && flags.session.empty()) missing = "--session";
+  if (!open && (flags.ids.size() < deed->min_ids || flags.ids.size() > deed->max_ids)) {
+    missing = deed->max_ids == 1 ? "one --id" : "--id";
+  }
+  if (!open && deed->file && flags.file.empty()) missing = "--file";
+  if (!missing.empty()) {
+    return context.BadArguments(absl::InvalidArgumentError("tensors " + flags.action + " needs " + missing));
+  }
+  const absl::StatusOr<client::Client> client = context.Connect();
+  if (!client.ok()) return context.BadArguments(client.status());
+  if (open) return Open(context, flags, *client);
+  client::Session session = AttachSession(*client, flags.session);
+  return deed->run(context, flags, session);
+}
+
+}  // namespace
+
+void AddTensors(CLI::App& app, const Context& context, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("tensors", "Tensors that stay at the daemon, in a session");
+  command->footer(
+      "S=$(kernctl tensors open --label weights)\n"
+      "kernctl tensors put --session $S --id 1 --file weights.safetensors:layer.0\n"
+      "kernctl matmul --session $S --a x.npy --b resident:1 --out resident:2\n"
+      "kernctl tensors get --session $S --id 2 --file y.npy\n"
+      "kernctl tensors close --session $S");
+  command->add_option("action", flags->action, "What to do")
+      ->required()
+      ->check(CLI::IsMember({"open", "list", "put", "get", "delete", "close"}));
+  command->add_option("--session", flags->session, "The session; all but open need one")->check(IsSessionId());
+  command->add_option("--id", flags->ids, "Ids of tensors, of your choice: put, get (one), delete")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("N,N,...");
+  command->add_option("--file", flags->file, "The tensor: put reads it, get writes it")->type_name("FILE");
+  command
+      ->add_option("--lease", flags->lease, "open: ends when it has not been used for so long; default: the daemon's")
+      ->check(IsDuration());
+  command->add_option("--quota", flags->quota, "open: most that its tensors may have; default: the daemon's")
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES");
+  command->add_option("--label", flags->label, "open: a name for the daemon's logs")->type_name("TEXT");
+  command->callback([&context, &action, flags] { action = [&context, flags] { return RunTensors(context, *flags); }; });
+}
+
+}  // namespace kernd::cli

@@ -1,0 +1,124 @@
+// Calls whose large tensors go ahead of them: operands are uploaded over the stripes under ids of the library's own,
+// the call names them, and results are left in the session and downloaded likewise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/src/operation.h"
+#include "client/src/session_link.h"
+#include "client/src/status.h"
+#include "client/src/transfer.h"
+
+namespace kernd::client {
+
+// Which tensors of a call travel so: those of at least `min_bytes`.
+struct Travellers {
+  std::int64_t min_bytes = INT64_MAX;  // none
+
+  bool Any() const { return min_bytes != INT64_MAX; }
+  bool Include(std::int64_t bytes) const { return bytes >= min_bytes; }
+};
+
+// Of a call with tensors of so many bytes, operands in memory and results to be there.
+Travellers Choose(const std::vector<std::int64_t>& tensor_bytes, const ClientOptions& options);
+
+// An id from 2^63 on that nobody else will think of.
+std::uint64_t OwnId();
+
+template <typename Call>
+Travellers TravellersOf(typename Call::Args args, const ClientOptions& options) {
+  std::vector<std::int64_t> bytes;
+  for (const Operand* operand : Call::Operands(args)) {
+    if (!operand->resident) bytes.push_back(std::ssize(operand->data));
+  }
+  for (const auto& result : Call::Results(args)) {
+    if (!result.place->resident) bytes.push_back(result.about_bytes);
+  }
+  return Choose(bytes, options);
+}
+
+// All in one request and one reply. `session` may be empty.
+template <typename Call>
+absl::StatusOr<typename Call::Reply> CallInline(const Transport& transport, const std::string& session,
+                                                const typename Call::Args& args, const CallOptions& options,
+                                                const CallTerms& terms) {
+  const absl::StatusOr<Pieces> request = Call::Encode(args, options, session);
+  KERND_CLIENT_RETURN_IF_ERROR(request.status());
+  absl::StatusOr<grpc::ByteBuffer> reply = transport.Call(Call::kMethod, *request, terms);
+  KERND_CLIENT_RETURN_IF_ERROR(reply.status());
+  return Call::Decode(*std::move(reply), args);
+}
+
+// Tensors that must not outlive a call, whatever becomes of it.
+class Temporaries {
+ public:
+  Temporaries(const SessionLink& link, const CallTerms& terms) : link_(link), terms_(terms) {}
+  ~Temporaries() {
+    if (!ids_.empty()) link_.DeleteLater(std::move(ids_), terms_);
+  }
+  Temporaries(const Temporaries&) = delete;
+  Temporaries& operator=(const Temporaries&) = delete;
+
+  std::uint64_t Add() { return ids_.emplace_back(OwnId()); }
+
+ private:
+  const SessionLink& link_;
+  const CallTerms& terms_;
+  std::vector<std::uint64_t> ids_;
+};
+
+// PutTensors, again where what was in the way were temporaries of earlier calls.
+absl::Status PutOperands(const SessionLink& link, const std::vector<Upload>& uploads, const CallTerms& terms);
+
+// Where the result `name` of that dtype and shape shall be: in `into`, or, where that is empty, in memory of its own.
+absl::StatusOr<Tensor> Destination(const char* name, const Tensor& result, std::span<std::byte> into);
+
+// `args` have passed Call::Encode; `terms` are the link's. `*refused`: the session has no room for the operands.
+template <typename Call>
+absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travellers& travellers,
+                                           typename Call::Args args, const CallOptions& options, const CallTerms& terms,
+                                           bool* refused) {
+  Temporaries temporaries(link, terms);
+  std::vector<Upload> uploads;
+  for (Operand* operand : Call::Operands(args)) {
+    if (operand->resident || !travellers.Include(std::ssize(operand->data))) continue;
+    const std::uint64_t id = temporaries.Add();
+    uploads.push_back({id, {operand->dtype, operand->shape, operand->data}, options.device});
+    *operand = ResidentTensor{id, operand->dtype, operand->shape};
+  }
+  struct Awaited {
+    Result<typename Call::Reply> result;
+    std::uint64_t id;
+    std::span<std::byte> into;
+  };
+  std::vector<Awaited> awaited;
+  for (const auto& result : Call::Results(args)) {
+    if (result.place->resident || !travellers.Include(result.about_bytes)) continue;
+    awaited.push_back({result, temporaries.Add(), result.place->into});
+    *result.place = {.resident = awaited.back().id};
+  }
+
+  const absl::Status put = PutOperands(link, uploads, terms);
+  *refused = absl::IsResourceExhausted(put);
+  KERND_CLIENT_RETURN_IF_ERROR(put);
+  absl::StatusOr<typename Call::Reply> reply =
+      CallInline<Call>(link.wire().transport, link.session().id, args, options, terms);
+  KERND_CLIENT_RETURN_IF_ERROR(reply.status());
+
+  std::vector<Download> downloads;
+  for (const Awaited& a : awaited) {
+    Tensor& tensor = (*reply).*a.result.tensor;
+    absl::StatusOr<Tensor> destination = Destination(a.result.name, tensor, a.into);
+    KERND_CLIENT_RETURN_IF_ERROR(destination.status());
+    tensor = *std::move(destination);
+    downloads.push_back({a.id, 0, tensor.mutable_bytes()});
+  }
+  KERND_CLIENT_RETURN_IF_ERROR(GetTensors(link.wire().stripes, link.session().id, downloads, terms));
+  return reply;
+}
+
+}  // namespace kernd::client
