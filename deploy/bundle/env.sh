@@ -1,8 +1,8 @@
 # To be sourced: `. kernd-bundle/env.sh`. Puts the bundle's programs on the PATH, and CUDA's libraries, where the loader
 # does not find them by itself, on LD_LIBRARY_PATH: those of the toolkit, of a Python wheel, of the driver.
 # shellcheck shell=bash
-KERND_BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export KERND_BUNDLE PATH="$KERND_BUNDLE/bin:$PATH"
+KERND_BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)  # not exported: to kernd it would be an unknown option
+export PATH="$KERND_BUNDLE/bin:$PATH"
 
 kernd_find_library() {
   local name=$1 given=${LD_LIBRARY_PATH:-} folder ldconfig

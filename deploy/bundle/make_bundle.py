@@ -4,9 +4,9 @@
 usage: make_bundle.py --build FOLDER [--out bundle.tar.gz]      without --out: checks only
 
 Inside is kernd-bundle/: bin/ (every program of the build, stripped), lib/ (the shared libraries that they need, but for
-glibc's and CUDA's), tests/ (test data, bench scripts, and CTest's list of the test programs as list.txt),
-run-gpu-tests.sh and env.sh. Equal builds give equal bytes. Before it is packed it is checked: see check(). Exit code: 0
-when all is well, 1 with one line for each fault.
+glibc's and CUDA's), share/ (the messages, for a bench), tests/ (test data, bench scripts, and CTest's list of the test
+programs as list.txt), run-gpu-tests.sh and env.sh. Equal builds give equal bytes. Before it is packed it is checked: see
+check(). Exit code: 0 when all is well, 1 with one line for each fault.
 """
 
 import argparse
@@ -121,8 +121,9 @@ def stage(build, folder):
         shutil.copy(path, folder / "lib" / name)
         (folder / "lib" / name).chmod(0o644)
     shutil.copytree(ROOT / "tests/data", folder / "tests/data", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    for script in (ROOT / "tests/bench").glob("*.py"):
-        shutil.copy(script, folder / "tests/bench")
+    shutil.copytree(ROOT / "tests/bench", folder / "tests/bench", dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("*.cc", "*.h", "CMakeLists.txt", "results", "__pycache__"))
+    shutil.copytree(build / "share", folder / "share")
     for script in ("run-gpu-tests.sh", "env.sh"):
         shutil.copy(HERE / script, folder)
     shutil.copy(HERE / "README.md", folder)

@@ -9,7 +9,8 @@
 #   --out FOLDER         for the logs; default: ./kernd-test-logs
 #   --list               print the names of the test programs and end
 #
-# A smoke test starts the daemon and checks one attention call of kernctl against the expected answer. Integration tests
+# On a GPU the small cases of its tests also run under compute-sanitizer (memcheck, racecheck, synccheck, initcheck),
+# where that is on the PATH or in /usr/local/cuda/bin. A smoke test starts the daemon and checks one attention call of kernctl against the expected answer. Integration tests
 # run once for each backend. What cannot run here says SKIPPED and why. The last line is "N passed, N failed, N skipped":
 # test cases, not programs. Exit code: 0 when some passed and none failed, 1 otherwise, 2 for bad arguments. Needs bash,
 # coreutils, grep, sed and awk.
@@ -97,9 +98,9 @@ run_program() {
   printf '%s\n' "$lines"
 }
 
-# smoke BACKEND FOLDER: the daemon, one call of kernctl, a clean end. Code 4: this machine or build has no such backend.
+# smoke BACKEND FOLDER DATA: the daemon, one call of kernctl, a clean end. Code 4: this machine or build has no such backend.
 smoke() {
-  local ports=$2/ports data=$KERND_BUNDLE/tests/data/minilm pid endpoint code=0
+  local ports=$2/ports data=$3 pid endpoint code=0
   kernd --backend "$1" --listen 127.0.0.1:0 --http-listen off --port-file "$ports" &
   pid=$!
   until [[ -s $ports ]]; do
@@ -121,8 +122,9 @@ smoke() {
 # run_smoke BACKEND. Fails where the backend is not there.
 run_smoke() {
   local name=smoke@$1 log=$out/smoke@$1.log start=$EPOCHREALTIME folder=$scratch/smoke@$1 code=0
+  local data=$KERND_BUNDLE/tests/data/minilm
   mkdir "$folder"
-  timeout -k 5 120 bash -c "$(declare -f smoke); smoke $1 '$folder'" >"$log" 2>&1 </dev/null || code=$?
+  timeout -k 5 120 bash -c "$(declare -f smoke); smoke $1 '$folder' '$data'" >"$log" 2>&1 </dev/null || code=$?
   if ((code == 4)) && [[ -z $wanted && (-z $gpus || $version == *"CUDA none"*) ]]; then
     note "$name" 0 0 1 "$start"
     echo "    SKIPPED $name, and the integration tests on $1: $(tail -n 1 "$log" | sed 's/^[^ ]* error //')"
@@ -135,6 +137,29 @@ run_smoke() {
   ((code != 4))
 }
 
+# --- compute-sanitizer ------------------------------------------------------------------------------------------------
+
+# Of a GPU test, the cases that a tool a hundred times slower gets through.
+declare -A small=(
+  [attention_gpu_test]='*EmptyRows:*OnesGiveOnes:*ManyHeadsOfOneKeyHead:*RepetitionDoesNotShow'
+  [matmul_gpu_test]='*EmptyResultsLaunchNothing:*OperandsThatDoNotCountAreNotRead:*IntegerEpilogue*:*BatchOfSixDimensions'
+  [slices_gpu_test]='MatmulSlices.*:ScanGpu.*'
+)
+
+# sanitized NAME PROGRAM: lines of planned() for each tool.
+sanitized() {
+  local tool variables
+  [[ -n $sanitizer && -n ${small[$1]:-} ]] || return 0
+  for tool in memcheck racecheck synccheck initcheck; do
+    variables="GTEST_FILTER=${small[$1]}"
+    # Buffers of exactly their size: then the first byte past one is seen.
+    [[ $tool != memcheck ]] || variables+=' KERND_EXACT_BUFFERS=1'
+    # It does not see what cuBLASLt writes through the copy engine.
+    [[ $tool != initcheck ]] || variables+=' KERND_ROWS=simt'
+    echo "$tool@$1 600 $variables $sanitizer --tool $tool --error-exitcode 99 $2"
+  done
+}
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 # The lines of tests/list.txt, NAME LABEL TIMEOUT [VARIABLE=VALUE...] PROGRAM, as NAME TIMEOUT ... PROGRAM: integration
@@ -145,13 +170,20 @@ planned() {
     [[ $label == unit || -z $quick ]] || continue
     case $label in
       integration) for backend in "$@"; do echo "$name@$backend $limit KERND_TEST_BACKEND=$backend $rest"; done ;;
-      gpu) [[ $wanted == cpu ]] || echo "$name $limit $rest" ;;
+      gpu) [[ $wanted == cpu ]] || {
+        echo "$name $limit $rest"
+        sanitized "$name" "${rest##* }"
+      } ;;
       *) echo "$name $limit $rest" ;;
     esac
   done <"$KERND_BUNDLE/tests/list.txt"
 }
 
 selected() { while read -r line; do [[ ! ${line%% *} =~ $filter ]] || echo "$line"; done; }
+
+gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | paste -sd ';') || gpus=''
+sanitizer=''
+[[ -z $gpus ]] || sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || sanitizer=''
 
 if [[ -n $list ]]; then
   planned "${backends[@]}" | selected | sed 's/ .*//'
@@ -164,13 +196,16 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/kernd-tests.XXXXXX") || fail "cannot write 
 trap 'for pid in $(jobs -rp); do kill "$pid"; done; rm -rf "$scratch"' EXIT
 version=$(kernd --version 2>&1) || fail "kernd does not start here: $version"
 echo "$version"
-gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | paste -sd ';') || gpus=''
 echo "$(nproc) processors; GPU: ${gpus:-none}; $jobs programs at a time; logs in $out"
 
 there=()
 for backend in "${backends[@]}"; do
   ! run_smoke "$backend" || there+=("$backend")
 done
+if [[ -n $gpus && $wanted != cpu && -z $quick && -z $sanitizer ]]; then
+  note compute-sanitizer 0 0 1 "$EPOCHREALTIME"
+  echo '    SKIPPED memcheck, racecheck, synccheck, initcheck: there is no compute-sanitizer here'
+fi
 mapfile -t lines < <(planned "${there[@]}" | selected)
 for line in "${lines[@]}"; do
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done

@@ -39,7 +39,7 @@ struct Flags {
   std::string backend = "cpu", kernel, peer, unit;
   std::vector<std::string> dtypes = {"f32"}, shapes;
   std::string result_dtype;
-  bool causal = false, json = false;
+  bool causal = false, transpose_b = false, json = false;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   int repeat = 0;
 };
@@ -93,8 +93,10 @@ absl::StatusOr<Case> MatmulCase(const Flags& flags, DataType dtype, const std::s
   if (sizes.size() != 3) return absl::InvalidArgumentError("shape " + shape + ": must be MxNxK");
   const auto [m, n, k] = std::tuple(sizes[0], sizes[1], sizes[2]);
   MatmulProblem p{.a = {.dtype = dtype, .shape = {m, k}}, .b = {.dtype = dtype, .shape = {k, n}}};
+  p.transpose_b = flags.transpose_b;
+  if (p.transpose_b) p.b.shape = {n, k};
   p.output_dtype = DataTypeOf(flags.result_dtype);
-  return Case{.name = "matmul/" + std::string(Token(dtype)) + "/" + shape,
+  return Case{.name = "matmul/" + std::string(Token(dtype)) + "/" + shape + (flags.transpose_b ? "/tb" : ""),
               .problem = std::move(p),
               .operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k)};
 }
@@ -230,17 +232,36 @@ Json Machine(const Flags& flags, const Target& target) {
 
 using CaseMaker = absl::StatusOr<Case> (*)(const Flags&, DataType, const std::string&);
 
+absl::StatusOr<std::unique_ptr<Target>> TargetOf(const Flags& flags) {
+  if (flags.backend == "cuda") return MakeGpuTarget();
+  return MakeCpuTarget(flags.threads);
+}
+
+// Null: none is asked for.
+absl::StatusOr<std::unique_ptr<Target>> PeerOf(const Flags& flags) {
+  if (flags.peer.empty()) return nullptr;
+  if ((flags.peer == "cublaslt-best") != (flags.backend == "cuda")) {
+    return absl::InvalidArgumentError(flags.peer + " is no peer of the " + flags.backend + " backend");
+  }
+  if (flags.backend == "cuda") return MakeCublasLtTarget();
+  return MakeOnednnTarget(flags.threads);
+}
+
 // Every problem, whatever becomes of the others.
 int RunAll(const Flags& flags, CaseMaker make_case) {
-  const std::unique_ptr<Target> target = MakeCpuTarget(flags.threads);
-  const std::unique_ptr<Target> peer = flags.peer.empty() ? nullptr : MakeOnednnTarget(flags.threads);
+  const absl::StatusOr<std::unique_ptr<Target>> target = TargetOf(flags), peer = PeerOf(flags);
+  for (const absl::Status& status : {target.status(), peer.status()}) {
+    if (status.ok()) continue;
+    std::cerr << "kernbench: " << status.message() << '\n';
+    return 1;
+  }
   Json rows = Json::array();
   int code = 0;
   for (const std::string& dtype : flags.dtypes) {
     for (const std::string& shape : flags.shapes) {
       const auto timed = [&]() -> absl::StatusOr<Row> {
         KERND_ASSIGN_OR_RETURN(const Case c, make_case(flags, DataTypeOf(dtype), shape));
-        return Time(flags, c, *target, peer.get());
+        return Time(flags, c, **target, peer->get());
       }();
       if (!timed.ok()) {
         std::cerr << "kernbench: " << dtype << ' ' << shape << ": " << timed.status().message() << '\n';
@@ -252,12 +273,17 @@ int RunAll(const Flags& flags, CaseMaker make_case) {
       }
     }
   }
-  if (flags.json) std::cout << Json{{"machine", Machine(flags, *target)}, {"results", rows}}.dump(1) << '\n';
+  if (flags.json) std::cout << Json{{"machine", Machine(flags, **target)}, {"results", rows}}.dump(1) << '\n';
   return code;
 }
 
 int ListKernels(const Flags& flags) {
-  for (const VariantInfo& variant : MakeCpuTarget(flags.threads)->Variants()) {
+  const absl::StatusOr<std::unique_ptr<Target>> target = TargetOf(flags);
+  if (!target.ok()) {
+    std::cerr << "kernbench: " << target.status().message() << '\n';
+    return 1;
+  }
+  for (const VariantInfo& variant : (*target)->Variants()) {
     std::string dtypes;
     for (const DataType dtype : variant.dtypes) dtypes += (dtypes.empty() ? "" : ",") + std::string(Token(dtype));
     std::printf("%-28s %-36s %s\n", variant.name.c_str(), dtypes.c_str(), variant.method.c_str());
@@ -287,7 +313,9 @@ int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("kernbench: times kernels of kernd without the service", "kernbench");
   app.set_version_flag("--version", config::VersionLine());
-  app.add_option("--backend", flags.backend, "Whose kernels")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  app.add_option("--backend", flags.backend, "Whose kernels")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--threads", flags.threads, "CPU threads that a kernel may use")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -297,8 +325,9 @@ int Main(int argc, char** argv) {
   const auto units = CLI::IsMember({"ms", "us", "GFLOP/s", "TFLOP/s"});
   CLI::App* matmul = AddOperation(app, flags, "matmul", "D = AB", "MxNxK");
   matmul->add_option("--unit", flags.unit, "Of the figures; default: GFLOP/s")->check(units);
+  matmul->add_flag("--transpose-b", flags.transpose_b, "B as [N, K]: as 8-bit operands like it");
   matmul->add_option("--peer", flags.peer, "Run this library's product in turns with ours")
-      ->check(CLI::IsMember({"onednn-primitive"}));
+      ->check(CLI::IsMember({"onednn-primitive", "cublaslt-best"}));
   CLI::App* attention = AddOperation(app, flags, "attention", "O = softmax(QK^T) V", "BxHqxLqxD[,Hkv[,Lkv[,Dv]]]");
   attention->add_option("--unit", flags.unit, "Of the figures; default: ms")->check(units);
   attention->add_flag("--causal", flags.causal, "Row i sees no key after its own position; diagonal bottom-right");

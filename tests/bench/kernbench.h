@@ -43,4 +43,10 @@ class Target {
 std::unique_ptr<Target> MakeCpuTarget(int threads);
 std::unique_ptr<Target> MakeOnednnTarget(int threads);
 
+// The GPU's kernels (the first device's), and cuBLASLt with the quickest of its candidates: "cublaslt-best".
+//   UNIMPLEMENTED  a build without CUDA
+//   FAILED_PRECONDITION, NOT_FOUND, INTERNAL  no device to be had: gpu::OpenDevice
+absl::StatusOr<std::unique_ptr<Target>> MakeGpuTarget();
+absl::StatusOr<std::unique_ptr<Target>> MakeCublasLtTarget();
+
 }  // namespace kernd::bench

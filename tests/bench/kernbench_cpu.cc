@@ -174,6 +174,7 @@ class OnednnTarget final : public Target {
 
   std::string_view name() const override { return "onednn-primitive"; }
   absl::StatusOr<std::unique_ptr<Runnable>> Prepare(const MatmulProblem& problem, const KernelRequest&) override {
+    if (problem.transpose_b) return absl::UnimplementedError("the peer takes B as [K, N]");
     KERND_ASSIGN_OR_RETURN(const MatmulGeometry g, Validate(problem));
     KERND_ASSIGN_OR_RETURN(
         std::shared_ptr<const cpu::onednn::Gemm> gemm,

@@ -14,10 +14,10 @@ def cpu_model():
     return "unknown"
 
 
-def write(machine, suite, build, results, note=""):
+def write(machine, suite, build, results, note="", gpu="", driver="", folder=RESULTS):
     """Writes `results`, rows of {name, value, unit, peer, peer_value, ratio}; gives the file's path."""
-    facts = {"gpu": "", "driver": "", "cpu": cpu_model() + note, "date": str(datetime.date.today()), "build": build}
-    out = RESULTS / f"{machine}-{suite}.json"
-    RESULTS.mkdir(exist_ok=True)  # a bundle carries none
+    facts = {"gpu": gpu, "driver": driver, "cpu": cpu_model() + note, "date": str(datetime.date.today()), "build": build}
+    out = folder / f"{machine}-{suite}.json"
+    folder.mkdir(exist_ok=True)  # a bundle carries none
     out.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
     return out

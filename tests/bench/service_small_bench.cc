@@ -61,17 +61,16 @@ class Echo {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    std::string bytes = "1024";
-    std::string program = ProgramPath("grpc_echo_server");
-    char* argv[] = {program.data(), bytes.data(), nullptr};
+    std::string program = ProgramPath("service_peer"), kind = "raw", threads = "--threads=1";
+    char* argv[] = {program.data(), kind.data(), threads.data(), nullptr};
     if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ) != 0) std::exit(1);
     posix_spawn_file_actions_destroy(&actions);
     close(out[1]);
     FILE* lines = fdopen(out[0], "r");
-    int port = 0;
-    if (std::fscanf(lines, "%d", &port) != 1) std::exit(1);
+    char endpoint[64];
+    if (std::fscanf(lines, "%63s", endpoint) != 1) std::exit(1);
     std::fclose(lines);
-    endpoint_ = "127.0.0.1:" + std::to_string(port);
+    endpoint_ = endpoint;
   }
   ~Echo() { kill(pid_, SIGKILL); }
   const std::string& endpoint() const { return endpoint_; }
