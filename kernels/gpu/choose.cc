@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
 #include "kernd/kernels/gpu.h"
+#include "kernd/kernels/tuning.h"
 
 namespace kernd {
 namespace {
@@ -23,6 +24,26 @@ std::string WhyNot(const Variant& variant, const Problem& p, const Geometry& g, 
   return variant.why_not(p, g, device);
 }
 
+bool MayBeTuned(const MatmulProblem& p) {
+  return p.numerics != Numerics::kBatchInvariant;
+}
+bool MayBeTuned(const AttentionProblem&) {
+  return true;  // a row's bits depend on the variant alone
+}
+
+// The variant that was measured to be the quickest, if it can still be had.
+template <typename Variant, typename Problem, typename Geometry>
+const Variant* Tuned(absl::Span<const Variant> variants, const Problem& p, const Geometry& g, DataType dtype,
+                     const DeviceInfo& device, const TunedChoices* tuned) {
+  if (tuned == nullptr || tuned->empty() || !MayBeTuned(p)) return nullptr;
+  const auto choice = tuned->find(TuningKey(p, g));
+  if (choice == tuned->end()) return nullptr;
+  const auto variant = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) {
+    return v.info.name == choice->second.kernel && WhyNot(v, p, g, dtype, device).empty();
+  });
+  return variant == variants.end() ? nullptr : &*variant;
+}
+
 std::string TileText(const Tile& tile) {
   return ToString({tile.m, tile.n, tile.k});
 }
@@ -30,8 +51,13 @@ std::string TileText(const Tile& tile) {
 template <typename Variant, typename Problem, typename Geometry>
 absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, std::string_view op, const Problem& p,
                                            const Geometry& g, DataType dtype, const KernelRequest& request,
-                                           const DeviceInfo& device) {
+                                           const DeviceInfo& device, const TunedChoices* tuned) {
   const bool forced = !request.name.empty() || request.tile.has_value();
+  if (!forced) {
+    if (const Variant* const measured = Tuned(variants, p, g, dtype, device, tuned)) {
+      return Choice<Variant>{measured, ChoiceReason::kTuned};
+    }
+  }
   const std::string field = absl::StrCat(std::string(op), request.name.empty() ? ".kernel.tile" : ".kernel.name");
   const std::string value = !request.name.empty() ? request.name : request.tile ? TileText(*request.tile) : "";
   Choice<Variant> best{.reason = forced ? ChoiceReason::kForced : ChoiceReason::kModel};
@@ -68,14 +94,14 @@ absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, s
 
 absl::StatusOr<Choice<AttentionVariant>> Choose(absl::Span<const AttentionVariant> variants, const AttentionProblem& p,
                                                 const AttentionGeometry& g, const KernelRequest& request,
-                                                const DeviceInfo& device) {
-  return ChooseFrom(variants, "attention", p, g, p.q.dtype, request, device);
+                                                const DeviceInfo& device, const TunedChoices* tuned) {
+  return ChooseFrom(variants, "attention", p, g, p.q.dtype, request, device, tuned);
 }
 
 absl::StatusOr<Choice<MatmulVariant>> Choose(absl::Span<const MatmulVariant> variants, const MatmulProblem& p,
                                              const MatmulGeometry& g, const KernelRequest& request,
-                                             const DeviceInfo& device) {
-  return ChooseFrom(variants, "matmul", p, g, p.a.dtype, request, device);
+                                             const DeviceInfo& device, const TunedChoices* tuned) {
+  return ChooseFrom(variants, "matmul", p, g, p.a.dtype, request, device, tuned);
 }
 
 }  // namespace kernd

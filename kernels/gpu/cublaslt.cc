@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernd/kernels/gpu.h"
 #include "kernels/gpu/cuda.h"
 
 namespace kernd {
@@ -64,6 +65,11 @@ absl::StatusOr<const CublasLt*> OpenCublasLt() {
   static const auto& library = *new absl::StatusOr<CublasLt>(Open());
   if (!library.ok()) return library.status();
   return &*library;
+}
+
+int CublasLtVersion() {
+  const absl::StatusOr<const CublasLt*> lt = OpenCublasLt();
+  return lt.ok() ? static_cast<int>((*lt)->GetVersion()) : 0;
 }
 
 absl::StatusOr<cublasLtHandle_t> CublasLtHandle(int device) {

@@ -27,7 +27,7 @@ struct Planned {
 };
 
 // NOT_FOUND: neither recipe nor library has a way, and why.
-absl::StatusOr<Planned> PlanFor(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
+absl::StatusOr<Planned> MakePlanned(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
   std::string refusal;
   // Some kernels do not add a bias; one of ours does it then.
   for (const bool fuse_bias : {true, false}) {
@@ -41,6 +41,26 @@ absl::StatusOr<Planned> PlanFor(const MatmulProblem& p, const MatmulGeometry& g,
     refusal = planned.plan->refusal;
   }
   return absl::NotFoundError(refusal);
+}
+
+// The same, made once for the questions that follow each other about one problem: whether it runs, how long, with how
+// many bytes; and, on a thread that launches one problem again and again, once for all of them. Until the next call on
+// this thread.
+absl::StatusOr<const Planned*> PlanFor(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
+  struct Last {
+    MatmulProblem problem;
+    int ordinal = 0, sm = 0, multiprocessors = 0;
+    std::optional<Planned> planned;
+  };
+  thread_local Last last;
+  const bool known = last.planned && last.ordinal == device.ordinal && last.sm == device.sm &&
+                     last.multiprocessors == device.multiprocessors && last.problem == p;
+  if (!known) {
+    last.planned.reset();
+    KERND_ASSIGN_OR_RETURN(Planned planned, MakePlanned(p, g, device));
+    last = {p, device.ordinal, device.sm, device.multiprocessors, std::move(planned)};
+  }
+  return &*last.planned;
 }
 
 std::int64_t Aligned(std::int64_t bytes) {
@@ -69,18 +89,19 @@ std::optional<Layout> LayoutOf(const Planned& planned) {
 }
 
 std::string WhyNot(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  const absl::StatusOr<Planned> planned = PlanFor(p, g, device);
+  const absl::StatusOr<const Planned*> planned = PlanFor(p, g, device);
   return planned.ok() ? "" : std::string(planned.status().message());
 }
 
 double Estimate(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  return LtRecipeOf(p, g, device, true).microseconds;
+  const absl::StatusOr<const Planned*> planned = PlanFor(p, g, device);
+  return planned.ok() ? (*planned)->recipe.microseconds : LtRecipeOf(p, g, device, true).microseconds;
 }
 
 std::int64_t WorkspaceBytes(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  const absl::StatusOr<Planned> planned = PlanFor(p, g, device);
+  const absl::StatusOr<const Planned*> planned = PlanFor(p, g, device);
   if (!planned.ok()) return 0;  // the launch meets the same obstacle, and says so
-  const std::optional<Layout> layout = LayoutOf(*planned);
+  const std::optional<Layout> layout = LayoutOf(**planned);
   return layout ? layout->bytes : -1;
 }
 
@@ -131,9 +152,9 @@ absl::Status Launch(const MatmulProblem& p, const MatmulGeometry& g, const Devic
   KERND_RETURN_IF_ERROR(CheckAlignment(args.b, "b"));
   KERND_RETURN_IF_ERROR(CheckAlignment(args.d, "d"));
 
-  KERND_ASSIGN_OR_RETURN(const Planned planned, PlanFor(p, g, device));
-  const LtRecipe& recipe = planned.recipe;
-  const std::optional<Layout> layout = LayoutOf(planned);
+  KERND_ASSIGN_OR_RETURN(const Planned* const planned, PlanFor(p, g, device));
+  const LtRecipe& recipe = planned->recipe;
+  const std::optional<Layout> layout = LayoutOf(*planned);
   if (!layout) return absl::InternalError("the workspace is past 2^63 bytes");
   char* const base = static_cast<char*>(workspace);
   KERND_ASSIGN_OR_RETURN(const void* const a, Place(recipe.a, p.a.dtype, g.k, args.a, base + layout->a, stream));
@@ -152,7 +173,7 @@ absl::Status Launch(const MatmulProblem& p, const MatmulGeometry& g, const Devic
                               .y_scale = args.a_scale,
                               .workspace = base};
     KERND_RETURN_IF_ERROR(
-        EnqueueLt(call, *planned.plan, recipe.applied ? p.alpha : 1, call.reads_c ? p.beta : 0, pointers, stream));
+        EnqueueLt(call, *planned->plan, recipe.applied ? p.alpha : 1, call.reads_c ? p.beta : 0, pointers, stream));
   }
   if (!recipe.finish) return absl::OkStatus();
   epilogue.plain |= recipe.applied;

@@ -100,7 +100,9 @@ void Describe(const LtCall& call, Describer& to, LtPlan& plan) {
   operand(plan.d, call.d_type, false, call.m, call.n, call.ldd, call.d_stride);
 }
 
-absl::StatusOr<LtPlan> MakePlan(const LtCall& call, const DeviceInfo& device) {
+// The library's algorithms for a call, best first by its own estimate; none where it has none, and `refusal` says why.
+absl::StatusOr<std::vector<LtPlan>> MakePlans(const LtCall& call, const DeviceInfo& device, int most,
+                                              std::string& refusal) {
   KERND_ASSIGN_OR_RETURN(const CublasLt* lt, OpenCublasLt());
   KERND_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, CublasLtHandle(device.ordinal));
   const DeviceScope scope(device.ordinal);
@@ -125,25 +127,36 @@ absl::StatusOr<LtPlan> MakePlan(const LtCall& call, const DeviceInfo& device) {
   alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, call.d_align);
   KERND_RETURN_IF_ERROR(describer.status());
 
-  constexpr int kWanted = 8;
-  cublasLtMatmulHeuristicResult_t results[kWanted];
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status = lt->MatmulAlgoGetHeuristic(handle, &plan.desc, &plan.x, &plan.y, &plan.c, &plan.d,
-                                                           &preference, kWanted, results, &count);
-  // That it cannot is an answer, and kept like any other.
+                                                           &preference, most, results.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    plan.refusal = absl::StrCat("cuBLASLt has no algorithm for it (", lt->GetStatusName(status), ")");
-    return plan;
+    refusal = absl::StrCat("cuBLASLt has no algorithm for it (", lt->GetStatusName(status), ")");
+    return std::vector<LtPlan>();
   }
   KERND_RETURN_IF_ERROR(lt->Check(status, "cublasLtMatmulAlgoGetHeuristic"));
-  for (int i = 0; i < count; ++i) {
-    if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > workspace) continue;
-    plan.algo = results[i].algo;
-    plan.workspace_bytes = static_cast<std::int64_t>(results[i].workspaceSize);
-    return plan;
+  results.resize(static_cast<std::size_t>(count));
+  std::vector<LtPlan> plans;
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace) continue;
+    plan.algo = result.algo;
+    plan.workspace_bytes = static_cast<std::int64_t>(result.workspaceSize);
+    plans.push_back(plan);
   }
-  plan.refusal = "cuBLASLt has no algorithm for it";
-  return plan;
+  if (plans.empty()) refusal = "cuBLASLt has no algorithm for it";
+  return plans;
+}
+
+// That there is none is an answer, and kept like any other.
+absl::StatusOr<LtPlan> MakePlan(const LtCall& call, const DeviceInfo& device) {
+  constexpr int kWanted = 8;
+  std::string refusal;
+  KERND_ASSIGN_OR_RETURN(const std::vector<LtPlan> plans, MakePlans(call, device, kWanted, refusal));
+  if (!plans.empty()) return plans.front();
+  LtPlan none{};
+  none.refusal = std::move(refusal);
+  return none;
 }
 
 }  // namespace
@@ -151,6 +164,11 @@ absl::StatusOr<LtPlan> MakePlan(const LtCall& call, const DeviceInfo& device) {
 absl::StatusOr<std::shared_ptr<const LtPlan>> LtPlanOf(const LtCall& call, const DeviceInfo& device) {
   static auto& plans = *new PlanCache<LtCall, LtPlan>(kPlans);
   return plans.Get(call, [&] { return MakePlan(call, device); });
+}
+
+absl::StatusOr<std::vector<LtPlan>> LtCandidatesOf(const LtCall& call, const DeviceInfo& device, int most) {
+  std::string refusal;
+  return MakePlans(call, device, most, refusal);
 }
 
 absl::Status EnqueueLt(const LtCall& call, const LtPlan& plan, double alpha, double beta, const LtPointers& p,

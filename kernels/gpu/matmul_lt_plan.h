@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/gpu/cublaslt.h"
@@ -25,6 +26,10 @@ struct LtPlan {
 //   RESOURCE_EXHAUSTED  cuBLASLt found no memory for itself
 //   INTERNAL            CUDA refused
 absl::StatusOr<std::shared_ptr<const LtPlan>> LtPlanOf(const LtCall& call, const DeviceInfo& device);
+
+// At most `most` ways to compute a call, the one of LtPlanOf first: for whoever measures which is quickest. Not kept.
+// Errors: the same.
+absl::StatusOr<std::vector<LtPlan>> LtCandidatesOf(const LtCall& call, const DeviceInfo& device, int most);
 
 // Where the operands of one launch are.
 struct LtPointers {

@@ -30,6 +30,16 @@ inline constexpr std::string_view kDeadline = "DEADLINE_PASSED";
 inline constexpr std::string_view kCancelled = "CANCELLED_BY_CLIENT";
 inline constexpr std::string_view kKernelFailed = "KERNEL_FAILED";
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";  // until the daemon has been started again
+inline constexpr std::string_view kSessionNotFound = "SESSION_NOT_FOUND";
+inline constexpr std::string_view kServerRestarted = "SERVER_RESTARTED";  // which is why there is no such session
+inline constexpr std::string_view kTensorNotFound = "TENSOR_NOT_FOUND";
+inline constexpr std::string_view kNotReady = "NOT_READY";      // a tensor that is still being filled
+inline constexpr std::string_view kFillFailed = "FILL_FAILED";  // a tensor whose upload was given up
+inline constexpr std::string_view kOldVersion = "OLD_VERSION";
+inline constexpr std::string_view kOverlap = "OVERLAP";
+inline constexpr std::string_view kOutOfRange = "OUT_OF_RANGE";
+inline constexpr std::string_view kQuotaFull = "QUOTA_FULL";        // of the session
+inline constexpr std::string_view kSessionsFull = "SESSIONS_FULL";  // too many of them, now
 }  // namespace reason
 
 // What a status carries beside code and message.

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -43,6 +45,7 @@ struct DeviceInfo {
   int clock_khz = 0;                         // highest of the multiprocessors
   bool ecc = false, integrated = false;
   int driver_version = 0, runtime_version = 0;  // 13000 is 13.0
+  int cublaslt_version = 0;                     // as the library counts; 0: none
 };
 
 // The small arrays of an attention problem, on the device.
@@ -81,6 +84,9 @@ struct AttentionVariant {
   absl::Status (*load)(const DeviceInfo&);
   // Enqueues everything on `stream`; O (and LSE) are whole when the stream gets there. Nothing is launched for empty
   // results. INTERNAL: CUDA refused.
+  // The geometry may be a slice of the problem's: some of its sequences, or some kv heads of one (server/gpu/slices.h).
+  // So lengths, strides and numbers of heads are read from it alone, packed sequences need not begin at row 0, and
+  // mask, bias, LSE and tables start at a multiple of their elements only.
   absl::Status (*launch)(const AttentionProblem&, const AttentionGeometry&, const DeviceInfo&, const AttentionArgs&,
                          const AttentionTables&, void* workspace, Stream stream);
 };
@@ -96,6 +102,14 @@ struct MatmulVariant {
                          void* workspace, Stream stream);
 };
 
+// For --debug-checks. Adds to counts[0] the NaN and to counts[1] the infinities among `elements` at `data`; both on the
+// device, aligned as a buffer is. Enqueued. INTERNAL: CUDA refused.
+absl::Status EnqueueScan(DataType type, const void* data, std::int64_t elements, std::uint64_t* counts,
+                         const DeviceInfo& device, Stream stream);
+
+// Of the cuBLASLt that variants use, as the library counts; 0: there is none. Opens it on the first call.
+int CublasLtVersion();
+
 // All variants of the build, whatever the device.
 absl::Span<const AttentionVariant> AttentionVariants();
 absl::Span<const MatmulVariant> MatmulVariants();
@@ -106,15 +120,20 @@ struct Choice {
   ChoiceReason reason = ChoiceReason::kModel;
 };
 
-// Of a table of variants, the one for a validated problem: the one asked for, or the quickest by its own estimate; ties
-// go to the first. Pure.
+struct TunedChoice;
+using TunedChoices = std::map<std::string, TunedChoice, std::less<>>;  // kernd/kernels/tuning.h
+
+// Of a table of variants, the one for a validated problem: the one asked for, or the one that `tuned` has for it, if it
+// still runs there, or the quickest by its own estimate; ties go to the first. A problem that is to be batch-invariant
+// is not looked up, as its variant must not depend on M. Pure.
 //   INVALID_ARGUMENT  "<op>.kernel.name" or "<op>.kernel.tile" names none, or one that cannot run this problem
 //   UNIMPLEMENTED     no variant of the build runs it on this device: the reason of each
 absl::StatusOr<Choice<AttentionVariant>> Choose(absl::Span<const AttentionVariant> variants,
                                                 const AttentionProblem& problem, const AttentionGeometry& geometry,
-                                                const KernelRequest& request, const DeviceInfo& device);
+                                                const KernelRequest& request, const DeviceInfo& device,
+                                                const TunedChoices* tuned = nullptr);
 absl::StatusOr<Choice<MatmulVariant>> Choose(absl::Span<const MatmulVariant> variants, const MatmulProblem& problem,
                                              const MatmulGeometry& geometry, const KernelRequest& request,
-                                             const DeviceInfo& device);
+                                             const DeviceInfo& device, const TunedChoices* tuned = nullptr);
 
 }  // namespace kernd

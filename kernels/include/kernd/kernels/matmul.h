@@ -38,6 +38,8 @@ struct ScaleSpec {
   TensorSpec spec;
   std::int64_t block_rows = 0;  // kBlock only, positive
   std::int64_t block_k = 0;     // kBlock only, positive
+
+  bool operator==(const ScaleSpec&) const = default;
 };
 
 struct MatmulProblem {
@@ -54,6 +56,8 @@ struct MatmulProblem {
   Activation activation = Activation::kNone;
   Numerics numerics = Numerics::kDefault;
   DataType output_dtype = DataType::kInvalid;  // kInvalid: DefaultMatmulOutput
+
+  bool operator==(const MatmulProblem&) const = default;
 };
 
 // A validated problem as a kernel wants it: one loop over `batch_shape`, strides in elements, 0 where broadcast.
