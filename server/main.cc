@@ -1,12 +1,14 @@
 // kernd: wiring only. Reads the options, builds the layers from the inside out, serves until a signal, and takes them
 // down in reverse. Exit codes: 0 drained, or printed what was asked for; 1 calls had to be cancelled, or a failure;
 // 2 bad options, or too few open files allowed; 3 an address cannot be bound; 4 no such backend or GPU here;
-// 5 the GPU driver is missing or too old; 6 no kernels for the GPU; 7 the GPU was lost while serving.
+// 5 the GPU driver is missing or too old; 6 no kernels for the GPU; 7 the GPU was lost while serving; 128 + n ended by
+// signal n, the second one.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -29,6 +31,9 @@
 #include "server/config/process_setup.h"
 #include "server/config/variables.h"
 #include "server/core/engine.h"
+#include "server/core/session_store.h"
+#include "server/core/session_sweeper.h"
+#include "server/core/shape_list.h"
 #include "server/daemon_facts.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/library_log.h"
@@ -101,13 +106,29 @@ absl::Status WritePortFile(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-// The engine's reservations, and what the backend holds beside them.
-std::vector<telemetry::PoolGauges> Pools(const core::Engine& engine) {
+core::SessionStore::Options Sessions(const config::SessionOptions& options, std::int64_t resident_limit) {
+  return {.resident_limit = resident_limit,
+          .session_quota = std::min(options.quota.Of(resident_limit), resident_limit),
+          .max_sessions = options.max_sessions,
+          .default_lease = options.lease,
+          .max_lease = config::kMaxSessionLease,
+          .fill_timeout = options.fill_timeout};
+}
+
+// Often enough that nothing stays much longer than its time.
+absl::Duration SweepEvery(const config::SessionOptions& options) {
+  return std::min(absl::Seconds(1), std::min(options.lease, options.fill_timeout) / 4);
+}
+
+// The engine's reservations, those of sessions among them, and what the backend holds beside them.
+std::vector<telemetry::PoolGauges> Pools(const core::Engine& engine, const core::SessionStore::Use& sessions) {
   const core::Engine::Load load = engine.load();
   std::vector<telemetry::PoolGauges> pools = {{.pool = "memory",
                                                .used_bytes = load.memory_used,
                                                .limit_bytes = load.memory_limit,
                                                .peak_bytes = load.memory_peak}};
+  pools.push_back(
+      {.pool = "resident", .used_bytes = sessions.used, .limit_bytes = sessions.limit, .peak_bytes = sessions.peak});
   for (const core::PoolUse& use : engine.backend().Pools()) {
     pools.push_back({.pool = use.pool, .used_bytes = use.used, .limit_bytes = use.limit, .peak_bytes = use.peak});
   }
@@ -142,8 +163,13 @@ rpc::TransportOptions Transport(const config::ServerOptions& options) {
   return transport;
 }
 
+// Of the heap; what a large call's operands take, and what small machines can spare.
+std::size_t HeapToTouch() {
+  return static_cast<std::size_t>(std::min<std::int64_t>(32 << 20, config::ReadMachineLimits().memory_bytes / 64));
+}
+
 // The daemon from options to exit code.
-int Serve(const config::ServerOptions& options) {
+int Serve(const config::ServerOptions& options, const std::vector<core::DeclaredShape>& declared) {
   const absl::Time started = absl::Now();
   const config::BuildInfo& build = config::GetBuildInfo();
   telemetry::Log log({.level = options.logging.level, .json = options.logging.json});
@@ -165,23 +191,30 @@ int Serve(const config::ServerOptions& options) {
     spdlog::error("--backend cuda: {}", std::string(selected.status().message()));
     return BackendExitCode(selected.status());
   }
+  if (!selected->tuning_said.empty()) spdlog::warn("--tuning-file is not used: {}", selected->tuning_said);
   if (!selected->kept_back.empty()) spdlog::warn("--backend auto: serving on the CPU ({})", selected->kept_back);
 
   core::Engine engine({.memory_limit = selected->memory_limit,
                        .max_queued_calls = options.limits.max_queued_calls,
                        .max_reply_bytes = options.limits.max_message_bytes},
                       std::move(selected->backend));
+  core::SessionStore sessions(Sessions(options.sessions, selected->resident_limit),
+                              {.memory = engine.memory(), .allocate = [&engine](std::int64_t bytes) {
+                                 return engine.backend().AllocateTensor(bytes);
+                               }});
+  core::SessionSweeper sweeper(sessions, SweepEvery(options.sessions));
   rpc::MethodTable methods;
-  rpc::AddComputeMethods(engine, methods);
-  rpc::AddDeviceMethods(engine,
-                        {.version = build.version,
-                         .revision = build.revision,
-                         .compiler = build.compiler,
-                         .cuda_toolkit = build.cuda_toolkit,
-                         .epoch = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32,
-                         .max_message_bytes = options.limits.max_message_bytes,
-                         .not_used = selected->not_used},
-                        methods);
+  const rpc::ServerFacts server_facts = {.version = build.version,
+                                         .revision = build.revision,
+                                         .compiler = build.compiler,
+                                         .cuda_toolkit = build.cuda_toolkit,
+                                         .epoch = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32,
+                                         .max_message_bytes = options.limits.max_message_bytes,
+                                         .advertise = options.listen.advertise,
+                                         .not_used = selected->not_used};
+  rpc::AddComputeMethods(engine, sessions, server_facts.epoch, methods);
+  rpc::AddDeviceMethods(engine, server_facts, methods);
+  rpc::AddTensorMethods(sessions, engine.backend(), server_facts, methods);
   methods.AddMissingMethods();
 
   rpc::Gate gate({.body_budget = options.limits.body_budget_bytes,
@@ -191,18 +224,29 @@ int Serve(const config::ServerOptions& options) {
   std::atomic<bool> draining = false;
   std::atomic<std::int64_t> ready_after_ns = 0;
   std::atomic<const rpc::Server*> serving = nullptr;
-  std::atomic<std::int64_t> prewarmed = 0, to_prewarm = 0;
+  std::atomic<std::int64_t> prewarmed = 0, to_prewarm = 0, prewarm_refused = 0, prewarm_ns = 0;
   const auto gauges = [&] {
     const core::Engine::Load load = engine.load();
+    const core::SessionStore::Use kept = sessions.use();
     const rpc::Server* server = serving.load();
     return telemetry::Gauges{.requests_in_flight = server == nullptr ? 0 : server->in_flight(),
                              .queue_depth = load.queued,
                              .body_budget_used_bytes = gate.bodies().used(),
                              .body_budget_limit_bytes = gate.bodies().limit(),
-                             .pools = Pools(engine),
+                             .pools = Pools(engine, kept),
+                             .sessions = kept.sessions,
+                             .session_tensors = kept.tensors,
+                             .tensors_filling = kept.filling,
+                             .sessions_expired = kept.expired,
+                             .uploads_abandoned = kept.abandoned,
                              .log_lines_dropped = log.lines_dropped(),
                              .ready = engine.ready() && !draining,
-                             .time_to_ready = absl::Nanoseconds(ready_after_ns.load())};
+                             .time_to_ready = absl::Nanoseconds(ready_after_ns.load()),
+                             .prewarm_time = absl::Nanoseconds(prewarm_ns.load()),
+                             .prewarm_steps = to_prewarm,
+                             .prewarm_done = prewarmed,
+                             .prewarm_refused = prewarm_refused,
+                             .tuning_file = selected->tuning_file};
   };
   const auto state = [&] {
     telemetry::DaemonState now = {.name = "ready", .gauges = gauges()};
@@ -265,15 +309,26 @@ int Serve(const config::ServerOptions& options) {
     }
   }
 
-  const absl::Status warm = engine.Start([&](int done, int total, std::string_view what) {
-    prewarmed = done;
-    to_prewarm = total;
-    spdlog::debug("prewarm {}/{} {}", done, total, what);
-  });
+  const core::SteadyTime prewarm_began = core::SteadyNow();
+  config::TouchHeap(HeapToTouch());
+  const absl::Status warm = engine.Start(
+      [&](int done, int total, std::string_view what) {
+        to_prewarm = total;
+        prewarmed = done;
+        spdlog::debug("prewarm {}/{} {}", done, total, what);
+      },
+      declared,
+      [&](const core::DeclaredShape& shape, const absl::Status& why) {
+        ++prewarm_refused;
+        spdlog::warn("--prewarm {} cannot be run here: {}", shape.text, std::string(why.message()));
+      });
   if (!warm.ok()) {
     spdlog::error("prewarm failed: {}", std::string(warm.message()));
     return device_lost ? kExitDeviceLost : kExitFailure;
   }
+  prewarm_ns = absl::ToInt64Nanoseconds(core::Since(prewarm_began));
+  spdlog::info("prewarm took {:.3f} s: {} kernels, {} shapes of which {} cannot be run here", prewarm_ns.load() * 1e-9,
+               to_prewarm.load() - static_cast<std::int64_t>(declared.size()), declared.size(), prewarm_refused.load());
   ready_after_ns = absl::ToInt64Nanoseconds(absl::Now() - started);
   (*server)->health().SetServing(true);
   spdlog::info("ready after {:.3f} s: backend {}, {} threads, {} kernels", absl::ToDoubleSeconds(absl::Now() - started),
@@ -314,6 +369,12 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "kernd: %s\n", std::string(invocation.status().message()).c_str());
     return kExitOptions;
   }
+  const absl::StatusOr<std::vector<core::DeclaredShape>> declared =
+      core::ParseShapes(invocation->options.compute.prewarm, "--prewarm");
+  if (!declared.ok()) {
+    std::fprintf(stderr, "kernd: %s\n", std::string(declared.status().message()).c_str());
+    return kExitOptions;
+  }
   if (invocation->print) {
     for (const std::string& line : config::UnknownVariables(environ)) std::fprintf(stderr, "kernd: %s\n", line.c_str());
     std::fputs(invocation->print->c_str(), stdout);
@@ -325,7 +386,7 @@ int Main(int argc, char** argv) {
     return kExitOptions;
   }
   rpc::RouteLibraryLogs(LogLibraryLine);
-  return Serve(invocation->options);
+  return Serve(invocation->options, *declared);
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "server/config/build_info.h"
 #include "server/cpu/backend.h"
 #include "server/gpu/backend.h"
 #include "server/gpu/open.h"
+#include "server/gpu/tuning_file.h"
 
 namespace kernd {
 namespace {
@@ -23,19 +25,45 @@ absl::StatusOr<std::int64_t> GpuMemoryLimit(const config::GpuOptions& options, g
                                                      ": the device has ", free, " bytes free of ",
                                                      driver.device().memory_bytes));
   }
-  return std::max<std::int64_t>(free - kHeadroom, free / 2) / 100 * options.memory.percent;
+  return options.memory.Of(std::max<std::int64_t>(free - kHeadroom, free / 2));
 }
 
-absl::StatusOr<SelectedBackend> OpenGpu(const config::GpuOptions& options,
+// A file that cannot be used costs time, not the start.
+TunedChoices ReadTuned(const std::string& path, const DeviceInfo& device, SelectedBackend& selected) {
+  if (path.empty()) return {};
+  const config::BuildInfo& build = config::GetBuildInfo();
+  const std::string name = absl::StrCat(build.version, " (", build.revision, "), CUDA ", build.cuda_toolkit);
+  absl::StatusOr<TunedChoices> choices = gpu::ReadTuningFile(path, TuningVersionOf(device, name));
+  if (choices.ok()) {
+    selected.tuning_file = "loaded";
+    return *std::move(choices);
+  }
+  selected.tuning_file = absl::IsNotFound(choices.status())             ? "missing"
+                         : absl::IsFailedPrecondition(choices.status()) ? "stale"
+                                                                        : "damaged";
+  selected.tuning_said = std::string(choices.status().message());
+  return {};
+}
+
+std::int64_t ResidentLimit(const config::SessionOptions& options, std::int64_t memory_limit) {
+  return std::min(options.resident.Of(memory_limit), memory_limit);
+}
+
+absl::StatusOr<SelectedBackend> OpenGpu(const config::ServerOptions& all,
                                         std::function<void(const absl::Status&)> on_lost) {
+  const config::GpuOptions& options = all.gpu;
   KERND_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Driver> driver, gpu::OpenDevice(options.device));
   SelectedBackend selected;
   KERND_ASSIGN_OR_RETURN(selected.memory_limit, GpuMemoryLimit(options, *driver));
+  selected.resident_limit = ResidentLimit(all.sessions, selected.memory_limit);
   gpu::BackendOptions backend;
   backend.executors = options.executors;
   backend.memory_limit = selected.memory_limit;
+  backend.resident_limit = selected.resident_limit;
   backend.pinned_bytes = options.pinned_bytes;
   backend.on_lost = std::move(on_lost);
+  backend.debug_checks = all.compute.debug_checks;
+  backend.tuned = ReadTuned(options.tuning_file, driver->device(), selected);
   KERND_ASSIGN_OR_RETURN(selected.backend, gpu::MakeBackend(std::move(driver), gpu::BuiltKernels(), backend));
   return selected;
 }
@@ -48,7 +76,7 @@ absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& optio
   const BackendChoice choice = options.compute.backend;
   SelectedBackend selected;
   if (choice != BackendChoice::kCpu) {
-    absl::StatusOr<SelectedBackend> gpu = OpenGpu(options.gpu, std::move(on_lost));
+    absl::StatusOr<SelectedBackend> gpu = OpenGpu(options, std::move(on_lost));
     if (gpu.ok()) {
       selected = *std::move(gpu);
     } else if (choice == BackendChoice::kCuda) {
@@ -59,9 +87,11 @@ absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& optio
   }
   const bool on_gpu = selected.backend != nullptr;
   if (!on_gpu) {
-    selected.backend = cpu::MakeBackend(
-        {.threads = options.compute.cpu_threads, .memory_total = config::ReadMachineLimits().memory_bytes});
+    selected.backend = cpu::MakeBackend({.threads = options.compute.cpu_threads,
+                                         .memory_total = config::ReadMachineLimits().memory_bytes,
+                                         .debug_checks = options.compute.debug_checks});
     selected.memory_limit = options.limits.memory_bytes;
+    selected.resident_limit = ResidentLimit(options.sessions, selected.memory_limit);
   }
   const std::vector<std::string> devices = gpu::ListDevices();
   for (std::size_t i = 0; i < devices.size(); ++i) {

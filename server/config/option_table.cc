@@ -174,26 +174,48 @@ Option HttpListen() {
           }};
 }
 
-Option GpuMemoryOption() {
-  return {"GPU",
-          "gpu-memory",
-          "BYTES|PERCENT",
-          "Device memory for tensors; a percentage is of what is free at the start, less 1GiB for libraries.",
-          false,
+Option Prewarm() {
+  return {"Compute",
+          "prewarm",
+          "SHAPES",
+          "Shapes to run once before the daemon is ready, with commas between: matmul:DTYPE:[BATCHx]MxNxK, words ta tb "
+          "bias relu gelu silu tf32 invariant; attention:DTYPE:BxH[/HKV]xL[/LKV]xD[/DV], words causal blhd lse "
+          "window=KEYS; kernel=NAME. As in matmul:bf16:4096x4096x4096,attention:f16:1x32/8x1/8192x128:causal. One that "
+          "cannot run here is warned of. Repeatable.",
+          true,
           [](const Values& values, const MachineLimits&, ServerOptions& options) -> absl::Status {
-            constexpr std::int64_t kWhole = 100;
-            if (!absl::EndsWith(values[0], "%")) {
-              options.gpu.memory.percent = 0;
-              return Store(ParseBytes(values[0]), options.gpu.memory.bytes);
+            options.compute.prewarm.clear();
+            if (values.size() == 1 && values[0].empty()) return absl::OkStatus();
+            for (const std::string& value : values) {
+              if (!FitsIntoQuotes(value)) return absl::InvalidArgumentError(kQuotesRule);
+              options.compute.prewarm.push_back(value);
             }
-            std::int64_t percent = 0;
-            if (absl::Status status = Store(ParseBytes(values[0], kWhole), percent); !status.ok()) return status;
-            options.gpu.memory = {.bytes = 0, .percent = static_cast<int>(percent)};
             return absl::OkStatus();
           },
-          [](const ServerOptions& options) {
-            const GpuMemory& memory = options.gpu.memory;
-            return Quoted(memory.percent > 0 ? absl::StrCat(memory.percent, "%") : BytesText(memory.bytes));
+          [](const ServerOptions& options) { return Quoted(absl::StrJoin(options.compute.prewarm, ",")); }};
+}
+
+// Bytes, or a part of what is known later.
+template <typename Field>
+Option PartOf(Names names, Field field) {
+  return {names.group,
+          names.name,
+          names.value,
+          names.help,
+          false,
+          [=](const Values& values, const MachineLimits&, ServerOptions& options) -> absl::Status {
+            constexpr std::int64_t kWhole = 100;
+            std::int64_t number = 0;
+            const bool percent = absl::EndsWith(values[0], "%");
+            if (absl::Status status = Store(ParseBytes(values[0], percent ? kWhole : 0), number); !status.ok()) {
+              return status;
+            }
+            field(options) = percent ? Share{.percent = static_cast<int>(number)} : Share{.bytes = number};
+            return absl::OkStatus();
+          },
+          [=](const ServerOptions& options) {
+            const Share& share = field(options);
+            return Quoted(share.percent > 0 ? absl::StrCat(share.percent, "%") : BytesText(share.bytes));
           }};
 }
 
@@ -206,6 +228,11 @@ std::vector<Option> MakeTable() {
       Text({"Listen", "port-file", "PATH",
             "Written once all addresses are bound: lines grpc=ADDRESS and http=ADDRESS. Empty: none."},
            KERND_FIELD(listen.port_file)),
+      Text(
+          {"Listen", "advertise", "ADDRESS",
+           "What clients of a session dial to reach this process, where several serve under one name. Empty: what they "
+           "dialled."},
+          KERND_FIELD(listen.advertise)),
 
       Choice({"Compute", "backend", "auto|cuda|cpu",
               "auto: cuda where a GPU that this build supports is found, else cpu."},
@@ -214,14 +241,43 @@ std::vector<Option> MakeTable() {
              KERND_FIELD(compute.cpu_threads), Zero::kIsTheDefault),
       Number({"Compute", "io-threads", "N", "Threads that serve gRPC. 0: half of those CPUs, 1 to 8."},
              KERND_FIELD(compute.io_threads), Zero::kIsTheDefault),
+      Prewarm(),
+      Boolean(
+          {"Compute", "debug-checks", "true|false",
+           "Look for NaN and infinities in operands and results, and for writes past results. Slow; what is found is "
+           "logged and counted, and a result that was written past is not sent."},
+          KERND_FIELD(compute.debug_checks)),
 
       Number({"GPU", "gpu-device", "N", "Which GPU serves, as the driver counts them. One daemon serves one GPU."},
              KERND_FIELD(gpu.device)),
-      GpuMemoryOption(),
+      PartOf({"GPU", "gpu-memory", "BYTES|PERCENT",
+              "Device memory for tensors; a percentage is of what is free at the start, less 1GiB for libraries."},
+             KERND_FIELD(gpu.memory)),
       Number({"GPU", "gpu-executors", "N", "Calls that run on the GPU at once, each on a stream of its own."},
              KERND_FIELD(gpu.executors)),
       Bytes({"GPU", "pinned-memory", "BYTES", "Page-locked host memory for results, taken at the start."},
             KERND_FIELD(gpu.pinned_bytes)),
+      Text({"GPU", "tuning-file", "PATH",
+            "Kernels that were measured to be the quickest. One of another GPU, driver or build, or a damaged one, is "
+            "not "
+            "used, and counted. Empty: none."},
+           KERND_FIELD(gpu.tuning_file)),
+
+      PartOf(
+          {"Sessions", "resident-memory", "BYTES|PERCENT",
+           "What of the memory for tensors clients may keep between calls; a percentage is of --memory-limit, on a GPU "
+           "of --gpu-memory."},
+          KERND_FIELD(sessions.resident)),
+      PartOf({"Sessions", "session-quota", "BYTES|PERCENT",
+              "What one session may keep; a percentage is of --resident-memory."},
+             KERND_FIELD(sessions.quota)),
+      Number({"Sessions", "max-sessions", "N", "Sessions open at once."}, KERND_FIELD(sessions.max_sessions)),
+      Time({"Sessions", "session-lease", "DURATION",
+            "A session that is not used for this long ends, unless its client asks for another time, at most 24h."},
+           KERND_FIELD(sessions.lease)),
+      Time({"Sessions", "fill-timeout", "DURATION",
+            "An upload without a chunk for this long has failed, and its memory is given back."},
+           KERND_FIELD(sessions.fill_timeout)),
 
       Bytes({"Limits", "memory-limit", "BYTES|PERCENT",
              "Memory for tensors on the CPU; a percentage is of the RAM that this process may use. Unless set: 50%, in "

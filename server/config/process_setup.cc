@@ -104,4 +104,12 @@ void SetUpHeap() {
 #endif
 }
 
+void TouchHeap(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  auto* const memory = static_cast<volatile char*>(std::malloc(bytes));
+  if (memory == nullptr) return;
+  for (std::size_t i = 0; i < bytes; i += kPage) memory[i] = 1;
+  std::free(const_cast<char*>(memory));
+}
+
 }  // namespace kernd::config

@@ -84,11 +84,30 @@ Broken CheckLifecycle(const LifecycleOptions& lifecycle) {
   return std::nullopt;
 }
 
+Broken PercentAtMost100(const char* option, const Share& share) {
+  if (share.percent <= 100) return std::nullopt;
+  return BrokenRule{option, absl::StrCat(share.percent, "%"), "must be at most 100%"};
+}
+
+Broken CheckSessions(const SessionOptions& sessions) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  for (const Broken& broken : {
+           PercentAtMost100("resident-memory", sessions.resident),
+           BytesInRange("resident-memory", sessions.resident.bytes, 0, kMost),
+           PercentAtMost100("session-quota", sessions.quota),
+           BytesInRange("session-quota", sessions.quota.bytes, 0, kMost),
+           InRange("max-sessions", sessions.max_sessions, 1, 1'000'000),
+           InRange("session-lease", sessions.lease, absl::Seconds(1), kMaxSessionLease),
+           InRange("fill-timeout", sessions.fill_timeout, absl::Milliseconds(100), absl::Hours(1)),
+       }) {
+    if (broken) return broken;
+  }
+  return std::nullopt;
+}
+
 Broken CheckGpu(const GpuOptions& gpu) {
   constexpr std::int64_t kMiB = std::int64_t{1} << 20, kMost = std::int64_t{1} << 50;
-  if (gpu.memory.percent > 100) {
-    return BrokenRule{"gpu-memory", absl::StrCat(gpu.memory.percent, "%"), "must be at most 100%"};
-  }
+  if (Broken broken = PercentAtMost100("gpu-memory", gpu.memory)) return broken;
   for (const Broken& broken : {
            InRange("gpu-device", gpu.device, 0, 1023),
            gpu.memory.percent > 0 ? std::nullopt : BytesInRange("gpu-memory", gpu.memory.bytes, 64 * kMiB, kMost),
@@ -119,6 +138,7 @@ std::optional<BrokenRule> FindBrokenRule(const ServerOptions& options) {
   if (Broken broken = CheckLimits(options.limits)) return broken;
   if (Broken broken = CheckLifecycle(options.lifecycle)) return broken;
   if (Broken broken = CheckGpu(options.gpu)) return broken;
+  if (Broken broken = CheckSessions(options.sessions)) return broken;
   if (Broken broken = InRange("cpu-threads", options.compute.cpu_threads, 1, kMaxCpuThreads)) return broken;
   if (Broken broken = InRange("io-threads", options.compute.io_threads, 1, 256)) return broken;
   const std::string& level = options.logging.level;

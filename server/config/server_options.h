@@ -25,6 +25,7 @@ struct ListenOptions {
   std::vector<Address> grpc = {{.host = "127.0.0.1", .port = 50051}};
   std::optional<Address> http = Address{.host = "127.0.0.1", .port = 9464};  // none: no HTTP server
   std::string port_file;  // where to write the addresses bound; empty: nowhere
+  std::string advertise;  // what clients of a session dial to reach this process; empty: what they dialled before
 };
 
 // Refused beyond these. In bytes, or calls.
@@ -54,24 +55,42 @@ enum class BackendChoice { kAuto, kCuda, kCpu };
 
 struct ComputeOptions {
   BackendChoice backend = BackendChoice::kAuto;
-  int cpu_threads = 0;  // never 0 after DefaultOptions
-  int io_threads = 0;   // never 0 after DefaultOptions
+  int cpu_threads = 0;               // never 0 after DefaultOptions
+  int io_threads = 0;                // never 0 after DefaultOptions
+  std::vector<std::string> prewarm;  // shapes, as server/core/shape_list.h has them
+  bool debug_checks = false;         // look for NaN, infinities and writes past results
 };
 
-// Of the GPU's memory: so many bytes, or a part of what is free at the start.
-struct GpuMemory {
+// So many bytes, or a part of something.
+struct Share {
   std::int64_t bytes = 0;
-  int percent = 90;  // 0: `bytes` says it
+  int percent = 0;  // 0: `bytes` says it
 
-  bool operator==(const GpuMemory&) const = default;
+  std::int64_t Of(std::int64_t whole) const {
+    return percent > 0 ? whole / 100 * percent + whole % 100 * percent / 100 : bytes;
+  }
+  bool operator==(const Share&) const = default;
 };
 
 struct GpuOptions {
-  int device = 0;  // ordinal, as the driver counts
-  GpuMemory memory;
+  int device = 0;                                       // ordinal, as the driver counts
+  Share memory = {.percent = 90};                       // of what is free at the start
   int executors = 4;                                    // calls that run at once
   std::int64_t pinned_bytes = std::int64_t{512} << 20;  // page-locked memory for results
+  std::string tuning_file;                              // of measured choices; empty: none
 };
+
+// Tensors that clients keep in the daemon.
+struct SessionOptions {
+  Share resident = {.percent = 50};  // of the memory for tensors, --memory-limit or --gpu-memory
+  Share quota = {.percent = 100};    // of `resident`, for one session
+  int max_sessions = 1024;
+  absl::Duration lease = absl::Minutes(10);         // where the client wishes none
+  absl::Duration fill_timeout = absl::Seconds(60);  // of an upload, after its last chunk
+};
+
+// What a client may wish a lease to be, at most.
+inline constexpr absl::Duration kMaxSessionLease = absl::Hours(24);
 
 struct LoggingOptions {
   std::string level = "info";  // debug, info, warning or error
@@ -85,6 +104,7 @@ struct ServerOptions {
   LifecycleOptions lifecycle;
   ComputeOptions compute;
   GpuOptions gpu;
+  SessionOptions sessions;
   LoggingOptions logging;
 };
 

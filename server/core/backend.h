@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/types/span.h"
 #include "server/core/call.h"
 #include "server/core/program.h"
+#include "server/core/tensor_memory.h"
 
 namespace kernd::core {
 
@@ -28,6 +30,9 @@ struct DeviceDescription {
   std::vector<std::string> hardware_has, build_has, kernels_use;
   // GPU only.
   std::string pci, driver, runtime;
+  std::string driver_version;    // the driver's own; empty: not known
+  std::optional<bool> ecc, mig;  // absent: not known, as below
+  std::optional<int> sm_clock_mhz, sm_clock_max_mhz, memory_clock_mhz, memory_clock_max_mhz;
   std::int64_t shared_memory_per_block = 0, l2 = 0;  // bytes
 };
 
@@ -80,6 +85,15 @@ class Backend {
   virtual std::int64_t Trim() = 0;
 
   virtual std::vector<PoolUse> Pools() const { return {}; }
+
+  // Of the first element of a resident operand that kernels read in place; a power of two. Others are copied first.
+  virtual std::int64_t OperandAlignment() const { return 1; }
+
+  // Memory for a tensor that outlives calls, all of which must go before the backend does. Thread-safe.
+  //   RESOURCE_EXHAUSTED (MEMORY_FULL)  none to be had; retry_after is set
+  virtual absl::StatusOr<std::unique_ptr<TensorMemory>> AllocateTensor(std::int64_t /*bytes*/) {
+    return absl::UnimplementedError("this backend keeps no tensors");
+  }
 };
 
 }  // namespace kernd::core

@@ -9,7 +9,11 @@ namespace kernd::core {
 void Call::Finish(absl::Status final_status) {
   if (finished_.exchange(true)) return;
   status = std::move(final_status);
-  if (!status.ok()) results.clear();
+  on_planned = nullptr;
+  if (!status.ok()) {
+    results.clear();
+    kept.clear();
+  }
   for (Step& step : program.steps) {
     std::visit(
         [](auto& s) {

@@ -13,8 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/core/byte_budget.h"
+#include "server/core/finding.h"
 #include "server/core/program.h"
 #include "server/core/stage.h"
+#include "server/core/tensor_memory.h"
 
 namespace kernd::core {
 
@@ -41,14 +43,24 @@ class Call : public std::enable_shared_from_this<Call> {
   // OK, or why computing would be in vain: CANCELLED, DEADLINE_EXCEEDED.
   absl::Status CheckWanted() const;
 
+  // May be set: runs when the plan is known, before anything is reserved for the call. Its error ends the call.
+  std::function<absl::Status(Call&)> on_planned;
+
   Program program;  // its operands' bytes are let go when the call finishes
   const absl::Time deadline;
   const int priority;  // higher first
 
+  // Where result i, counted over all steps, is to stay; null: it goes into the reply.
+  TensorMemory* KeptAt(std::size_t i) const { return i < kept.size() ? kept[i].get() : nullptr; }
+
   Plan plan;
   StageTimes stages;
   std::int64_t copied_bytes = 0;    // of tensors, by the CPU, from one host buffer to another
+  std::vector<Finding> findings;    // with --debug-checks
   std::vector<HostBuffer> results;  // in the order of the plan's results, step by step
+  // In the same order, the memory of results that stay on the device, whose `results` are of no use; null for the
+  // others. Empty: none stays.
+  std::vector<std::shared_ptr<TensorMemory>> kept;
   absl::Status status;
 
  private:

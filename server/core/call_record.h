@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/core/finding.h"
 #include "server/core/stage.h"
 
 namespace kernd::core {
@@ -23,6 +25,7 @@ struct CallRecord {
   std::int64_t reply_bytes = 0;
   std::int64_t copied_bytes = 0;  // of tensors, from one host buffer to another
   std::int64_t peak_bytes = 0;    // device memory of this call
+  std::vector<Finding> findings;  // with --debug-checks
 };
 
 // Told of each call once, when the reply has been sent or given up. Thread-safe; must not block for long.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
 #include "server/core/fit.h"
@@ -85,8 +86,50 @@ Engine::~Engine() {
   }
 }
 
-absl::Status Engine::Start(const Backend::Progress& progress) {
-  KERND_RETURN_IF_ERROR(backend_->Prewarm(progress));
+// Once on each executor, so that plans, workspaces and memory are there on every stream. Nothing else runs yet.
+absl::Status Engine::WarmUp(const DeclaredShape& shape) {
+  for (int executor = 0; executor < backend_->Executors(); ++executor) {
+    Program program;
+    program.steps.push_back(shape.step);
+    KERND_ASSIGN_OR_RETURN(Plan plan, MakePlan(program));  // before memory for its operands is asked for
+    KERND_ASSIGN_OR_RETURN(program.steps.front(), WithZeros(std::move(program.steps.front())));
+    absl::Notification done;
+    const auto call =
+        std::make_shared<Call>(std::move(program), absl::InfiniteFuture(), 0, [&done](Call&) { done.Notify(); });
+    call->plan = std::move(plan);
+    KERND_RETURN_IF_ERROR(Admit(*call));
+    if (backend_->RunsInline(call->plan)) {
+      backend_->ExecuteInline(*call);
+    } else {
+      const CallPtr batch[] = {call};
+      backend_->Execute(executor, batch);
+    }
+    done.WaitForNotification();
+    KERND_RETURN_IF_ERROR(call->status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Start(const Backend::Progress& progress, absl::Span<const DeclaredShape> declared,
+                           const Refused& refused) {
+  const int shapes = static_cast<int>(declared.size());
+  int total = shapes;
+  KERND_RETURN_IF_ERROR(backend_->Prewarm([&](int done, int of, std::string_view what) {
+    total = of + shapes;
+    if (done < of || shapes == 0) progress(done, total, what);
+  }));
+  for (int i = 0; i < shapes; ++i) {
+    const DeclaredShape& shape = declared[static_cast<std::size_t>(i)];
+    progress(total - shapes + i, total, shape.text);
+    const absl::Status status = WarmUp(shape);
+    if (status.ok()) continue;
+    if (!absl::IsInvalidArgument(status) && !absl::IsUnimplemented(status) && !absl::IsResourceExhausted(status)) {
+      return WithDetail(absl::Status(status.code(), absl::StrCat(shape.text, ": ", status.message())),
+                        DetailOf(status));
+    }
+    if (refused) refused(shape, status);
+  }
+  if (shapes > 0) progress(total, total, "");
   for (int i = 0; i < backend_->Executors(); ++i) workers_.emplace_back([this, i] { Work(i); });
   ready_.store(true, std::memory_order_release);
   return absl::OkStatus();
@@ -191,7 +234,8 @@ void Engine::Submit(CallPtr call) {
   }
   {
     StageTimer timer(call->stages, Stage::kAdmit);
-    const absl::Status admitted = Admit(*call);
+    absl::Status admitted = call->on_planned ? call->on_planned(*call) : absl::OkStatus();
+    if (admitted.ok()) admitted = Admit(*call);
     timer.Stop();
     if (!admitted.ok()) return call->Finish(admitted);
   }

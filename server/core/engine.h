@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "server/core/backend.h"
 #include "server/core/byte_budget.h"
 #include "server/core/call.h"
+#include "server/core/shape_list.h"
 #include "server/core/work_queue.h"
 
 namespace kernd::core {
@@ -40,8 +42,12 @@ class Engine {
   // Finishes what was admitted, then stops the workers.
   ~Engine();
 
-  // Prewarms the backend and starts the workers. Calls are refused with UNAVAILABLE until it has returned OK.
-  absl::Status Start(const Backend::Progress& progress);
+  // Prewarms the backend, runs each declared shape once on every executor, and starts the workers. Calls are refused
+  // with UNAVAILABLE until it has returned OK. A shape that cannot be run here (a plan's error, or memory) is told to
+  // `refused` and is no failure; any other error of a kernel is.
+  using Refused = std::function<void(const DeclaredShape& shape, const absl::Status& why)>;
+  absl::Status Start(const Backend::Progress& progress, absl::Span<const DeclaredShape> declared = {},
+                     const Refused& refused = {});
 
   // The plan of a program: variants, result shapes, exact bytes. Runs nothing. Thread-safe.
   //   INVALID_ARGUMENT, UNIMPLEMENTED  a rule of the operation, with field, value and rule
@@ -65,6 +71,8 @@ class Engine {
   const Backend& backend() const { return *backend_; }
   Backend& backend() { return *backend_; }
   Load load() const;
+  // Of the device: reserved for calls, and for tensors of sessions.
+  ByteBudget& memory() { return memory_; }
   const Options& options() const { return options_; }
 
  private:
@@ -74,6 +82,7 @@ class Engine {
   double Fullness(const Program& program) const;
   absl::Status TooLarge(const Program& program, std::string message, std::map<std::string, std::string> metadata) const;
   absl::Status Admit(Call& call);
+  absl::Status WarmUp(const DeclaredShape& shape);
   void Work(int executor);
 
   const Options options_;

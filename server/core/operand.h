@@ -4,19 +4,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "kernd/kernels/tensor.h"
 
 namespace kernd::core {
 
-// Empty for an operand that the problem does not have, and everywhere in a plan-only program.
+// Elements that lie apart from each other.
+struct View {
+  Dims shape, strides;  // elements
+  std::int64_t element_bytes = 0;
+};
+
+// Empty for an operand that the problem does not have, and, but for resident ones, everywhere in a plan-only program.
 struct Operand {
   // The bytes in order, in as many runs as the network cut them into; together as many as the TensorSpec says (the
   // codec has checked). Contiguous as a tensor, at any address.
   absl::InlinedVector<absl::Span<const std::byte>, 1> runs;
-  // Keeps the runs; operands that were cut from one run share it.
+  // In place of runs: the first element of a resident tensor's view, on the device. Kernels read it there, by the
+  // strides of the TensorSpec.
+  const std::byte* device = nullptr;
+  // Not as it lies there: the TensorSpec is that of the contiguous copy that is to be made of this view first.
+  std::optional<View> copy_of;
+  // Keeps the runs, or the tensor; operands that were cut from one run share it.
   std::shared_ptr<const void> owner;
+
+  // Takes no memory of the call.
+  bool in_place() const { return device != nullptr && !copy_of; }
 
   std::int64_t bytes() const {
     std::size_t sum = 0;
@@ -27,6 +43,7 @@ struct Operand {
   // The bytes have been copied to where they are needed: a large request should not be held twice.
   void Release() {
     runs.clear();
+    device = nullptr;
     owner.reset();
   }
 };

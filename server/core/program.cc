@@ -40,7 +40,26 @@ void Describe(std::string& text, const AttentionStep& step) {
   Append(text, "bias", step.problem.bias);
 }
 
+std::optional<TensorSpec> SpecOf(const std::optional<ScaleSpec>& scale) {
+  return scale ? std::optional(scale->spec) : std::nullopt;
+}
+
 }  // namespace
+
+std::vector<NamedSpec> OperandSpecs(const MatmulStep& step) {
+  const MatmulProblem& p = step.problem;
+  return {{"a", p.a},
+          {"b", p.b},
+          {"c", p.c},
+          {"bias", p.bias},
+          {"a_scale", SpecOf(p.a_scale)},
+          {"b_scale", SpecOf(p.b_scale)}};
+}
+
+std::vector<NamedSpec> OperandSpecs(const AttentionStep& step) {
+  const AttentionProblem& p = step.problem;
+  return {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"mask", p.mask}, {"bias", p.bias}};
+}
 
 std::string DescribeShapes(const Program& program) {
   std::string text;

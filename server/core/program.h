@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,12 +18,19 @@
 
 namespace kernd::core {
 
+// Where a result goes: into the reply, or a tensor of the session under this id.
+struct ResultPlace {
+  std::optional<std::uint64_t> resident;
+};
+
 struct MatmulStep {
   MatmulProblem problem;
   KernelRequest kernel;
   Operand a, b, c, bias, a_scale, b_scale;
+  std::array<ResultPlace, 1> places;  // d
 
   std::array<Operand*, 6> operands() { return {&a, &b, &c, &bias, &a_scale, &b_scale}; }
+  std::array<const Operand*, 6> operands() const { return {&a, &b, &c, &bias, &a_scale, &b_scale}; }
 };
 
 struct AttentionStep {
@@ -30,17 +38,25 @@ struct AttentionStep {
   KernelRequest kernel;
   Numerics numerics = Numerics::kDefault;
   Operand q, k, v, mask, bias;
+  std::array<ResultPlace, 2> places;  // o, lse
 
   std::array<Operand*, 5> operands() { return {&q, &k, &v, &mask, &bias}; }
+  std::array<const Operand*, 5> operands() const { return {&q, &k, &v, &mask, &bias}; }
 };
 
 using Step = std::variant<MatmulStep, AttentionStep>;
+
+// Of result i, in the order of its plan.
+inline const ResultPlace& PlaceOf(const Step& step, std::size_t i) {
+  return std::visit([i](const auto& s) -> const ResultPlace& { return s.places[i]; }, step);
+}
 
 struct Program {
   std::vector<Step> steps;
 };
 
-// Bytes on the device. Exact: what a call is charged, and what it reports.
+// Bytes on the device. Exact: what a call is charged, and what it reports. Resident operands and results are not the
+// call's but their session's; `naive` has them all.
 struct MemoryUse {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
@@ -100,6 +116,19 @@ class HostBuffer {
   void (*release_)(std::byte*, void*) = nullptr;
   void* context_ = nullptr;
 };
+
+struct NamedSpec {
+  const char* name;
+  std::optional<TensorSpec> spec;
+};
+
+// What a step's operands are called and look like, in the order of operands(); without a spec where there is none.
+std::vector<NamedSpec> OperandSpecs(const MatmulStep& step);
+std::vector<NamedSpec> OperandSpecs(const AttentionStep& step);
+
+// And its results, in the order of the plan's, of which LSE may be left out.
+inline constexpr std::array<const char*, 1> kMatmulResults = {"d"};
+inline constexpr std::array<const char*, 2> kAttentionResults = {"o", "lse"};
 
 // "a=F32[16,16] b=F32[16,16]": the operands' types and shapes for a log line.
 std::string DescribeShapes(const Program& program);

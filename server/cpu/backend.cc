@@ -15,8 +15,10 @@
 #include "kernd/kernels/args.h"
 #include "kernd/kernels/error.h"
 #include "server/cpu/attention.h"
+#include "server/cpu/checks.h"
 #include "server/cpu/isa.h"
 #include "server/cpu/matmul.h"
+#include "server/cpu/tensor_memory.h"
 
 namespace kernd::cpu {
 namespace {
@@ -66,6 +68,7 @@ bool IsAligned(const std::byte* data) {
 // An operand in one run at an address that any element may have is used where it is. Others are put together, and what
 // they came in is let go.
 absl::StatusOr<const void*> Data(core::Operand& operand, core::Call& call, std::vector<core::HostBuffer>& gathered) {
+  if (operand.device != nullptr) return operand.device;
   if (operand.runs.empty()) return nullptr;
   if (operand.runs.size() == 1 && IsAligned(operand.runs.front().data())) return operand.runs.front().data();
   const std::int64_t bytes = operand.bytes();
@@ -84,6 +87,22 @@ std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
 }
 std::int64_t BytesOf(const std::optional<ScaleSpec>& scale) {
   return scale ? scale->spec.bytes() : 0;
+}
+
+// What `step` takes, whose operands have these bytes; `naive` as where the operation has no more to it.
+template <typename Step, std::size_t kOperands>
+void SetMemory(const Step& step, const std::int64_t (&operand_bytes)[kOperands], core::StepPlan& plan) {
+  const auto operands = step.operands();
+  static_assert(std::tuple_size_v<decltype(operands)> == kOperands);
+  plan.memory.naive = 0;
+  for (std::size_t i = 0; i < kOperands; ++i) {
+    plan.memory.naive += operand_bytes[i];
+    if (!operands[i]->in_place()) plan.memory.inputs += operand_bytes[i];
+  }
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    plan.memory.naive += plan.results[i].bytes();
+    if (!step.places[i].resident) plan.memory.outputs += plan.results[i].bytes();
+  }
 }
 
 bool IsSmall(double flops, const core::MemoryUse& memory) {
@@ -122,6 +141,13 @@ std::int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+// The memory of a step, and where its operands are, in the order of `step.operands()`.
+struct Staged {
+  core::HostBuffer workspace;
+  std::vector<core::HostBuffer> gathered;
+  std::array<const void*, 6> operands = {};
+};
+
 class CpuBackend final : public core::Backend {
  public:
   explicit CpuBackend(const BackendOptions& options) : options_(options) {}
@@ -147,13 +173,20 @@ class CpuBackend final : public core::Backend {
     for (const core::CallPtr& call : batch) call->Finish(RunProgram(*call));
   }
   std::int64_t Trim() override;
+  absl::StatusOr<std::unique_ptr<core::TensorMemory>> AllocateTensor(std::int64_t bytes) override {
+    return cpu::AllocateTensor(bytes);
+  }
 
  private:
   absl::StatusOr<core::StepPlan> PlanOf(const core::MatmulStep& step) const;
   absl::StatusOr<core::StepPlan> PlanOf(const core::AttentionStep& step) const;
-  static absl::Status RunProgram(core::Call& call);
-  static absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
-  static absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
+  absl::Status RunProgram(core::Call& call) const;
+  absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) const;
+  absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) const;
+  // With --debug-checks, once a step's kernel has ended.
+  template <typename Step>
+  absl::Status Check(const Step& step, const Staged& staged, absl::Span<const char* const> result_names,
+                     const core::StepPlan& plan, core::Call& call) const;
 
   const BackendOptions options_;
 };
@@ -166,10 +199,8 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::MatmulStep& step) 
 
   core::StepPlan plan;
   plan.results.push_back(g.d);
-  plan.memory.inputs =
-      p.a.bytes() + p.b.bytes() + BytesOf(p.c) + BytesOf(p.bias) + BytesOf(p.a_scale) + BytesOf(p.b_scale);
-  plan.memory.outputs = g.d.bytes();
-  plan.memory.naive = plan.memory.peak();
+  SetMemory(step, {p.a.bytes(), p.b.bytes(), BytesOf(p.c), BytesOf(p.bias), BytesOf(p.a_scale), BytesOf(p.b_scale)},
+            plan);
   const double flops = 2.0 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n) *
                        static_cast<double>(g.k);
   const bool small = IsSmall(flops, plan.memory);
@@ -192,8 +223,7 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
   core::StepPlan plan;
   plan.results.push_back(g.o_spec);
   if (g.lse_spec) plan.results.push_back(*g.lse_spec);
-  plan.memory.inputs = p.q.bytes() + p.k.bytes() + p.v.bytes() + BytesOf(p.mask) + BytesOf(p.bias);
-  plan.memory.outputs = g.o_spec.bytes() + BytesOf(g.lse_spec);
+  SetMemory(step, {p.q.bytes(), p.k.bytes(), p.v.bytes(), BytesOf(p.mask), BytesOf(p.bias)}, plan);
   plan.memory.naive = NaiveBytes(p, g);
   // A score costs its exponential too, and a row its bookkeeping, whatever the head dimensions are.
   double scores = 0, rows = 0;
@@ -215,7 +245,7 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
   return plan;
 }
 
-absl::Status CpuBackend::RunProgram(core::Call& call) {
+absl::Status CpuBackend::RunProgram(core::Call& call) const {
   for (std::size_t i = 0; i < call.program.steps.size(); ++i) {
     const core::StepPlan& plan = call.plan.steps[i];
     KERND_RETURN_IF_ERROR(std::visit([&](auto& step) { return RunStep(step, plan, call); }, call.program.steps[i]));
@@ -224,16 +254,9 @@ absl::Status CpuBackend::RunProgram(core::Call& call) {
   return absl::OkStatus();
 }
 
-// The memory of a step, and where its operands are, in the order of `step.operands()`.
-struct Staged {
-  core::HostBuffer workspace;
-  std::vector<core::HostBuffer> gathered;
-  std::array<const void*, 6> operands = {};
-};
-
 // Appends a buffer for each result of `plan` to the call's.
 template <typename Step>
-absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, core::Call& call) {
+absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, bool guarded, core::Call& call) {
   const core::StageTimer timer(call.stages, core::Stage::kStageIn);
   Staged staged;
   std::size_t i = 0;
@@ -241,7 +264,11 @@ absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, core::Cal
     KERND_ASSIGN_OR_RETURN(staged.operands[i++], Data(*operand, call, staged.gathered));
   }
   for (const TensorSpec& result : plan.results) {
-    core::HostBuffer buffer = Allocate(result.bytes());
+    if (core::TensorMemory* kept = call.KeptAt(call.results.size())) {
+      call.results.emplace_back(kept->data(), result.bytes(), nullptr, nullptr);
+      continue;
+    }
+    core::HostBuffer buffer = guarded ? AllocateGuarded(result.bytes()) : Allocate(result.bytes());
     if (buffer.size() != result.bytes()) return NoMemory("results", result.bytes());
     call.results.push_back(std::move(buffer));
   }
@@ -250,10 +277,10 @@ absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, core::Cal
   return staged;
 }
 
-absl::Status CpuBackend::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status CpuBackend::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) const {
   const auto& prepared = static_cast<const PreparedMatmul&>(*plan.prepared);
   const std::size_t first = call.results.size();
-  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, call));
+  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, options_.debug_checks, call));
   const MatmulArgs args = {.a = staged.operands[0],
                            .b = staged.operands[1],
                            .c = staged.operands[2],
@@ -261,14 +288,17 @@ absl::Status CpuBackend::RunStep(core::MatmulStep& step, const core::StepPlan& p
                            .a_scale = static_cast<const float*>(staged.operands[4]),
                            .b_scale = static_cast<const float*>(staged.operands[5]),
                            .d = call.results[first].data()};
-  const core::StageTimer kernel(call.stages, core::Stage::kKernel);
-  return RunMatmul(prepared.choice, step.problem, prepared.geometry, args, staged.workspace.data(), &call.abandoned());
+  core::StageTimer kernel(call.stages, core::Stage::kKernel);
+  KERND_RETURN_IF_ERROR(
+      RunMatmul(prepared.choice, step.problem, prepared.geometry, args, staged.workspace.data(), &call.abandoned()));
+  kernel.Stop();
+  return Check(step, staged, core::kMatmulResults, plan, call);
 }
 
-absl::Status CpuBackend::RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) {
+absl::Status CpuBackend::RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) const {
   const auto& prepared = static_cast<const PreparedAttention&>(*plan.prepared);
   const std::size_t first = call.results.size();
-  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, call));
+  KERND_ASSIGN_OR_RETURN(const Staged staged, StageIn(step, plan, options_.debug_checks, call));
   const AttentionArgs args = {
       .q = staged.operands[0],
       .k = staged.operands[1],
@@ -277,9 +307,20 @@ absl::Status CpuBackend::RunStep(core::AttentionStep& step, const core::StepPlan
       .bias = staged.operands[4],
       .o = call.results[first].data(),
       .lse = step.problem.want_lse ? reinterpret_cast<float*>(call.results[first + 1].data()) : nullptr};
-  const core::StageTimer kernel(call.stages, core::Stage::kKernel);
+  core::StageTimer kernel(call.stages, core::Stage::kKernel);
   RunAttention(prepared.choice, step.problem, prepared.geometry, args, staged.workspace.data(), &call.abandoned());
-  return absl::OkStatus();
+  kernel.Stop();
+  return Check(step, staged, core::kAttentionResults, plan, call);
+}
+
+template <typename Step>
+absl::Status CpuBackend::Check(const Step& step, const Staged& staged, absl::Span<const char* const> result_names,
+                               const core::StepPlan& plan, core::Call& call) const {
+  // A kernel that was stopped has left its results unfinished.
+  if (!options_.debug_checks || call.abandoned()) return absl::OkStatus();
+  const auto index = &plan - call.plan.steps.data();
+  const std::string prefix = call.plan.steps.size() > 1 ? absl::StrCat("steps[", index, "].") : std::string();
+  return Judge(OperandSpecs(step), staged.operands, plan.results, result_names, prefix, call);
 }
 
 std::int64_t CpuBackend::Trim() {

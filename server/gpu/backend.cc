@@ -1,5 +1,7 @@
 #include "server/gpu/backend.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 #include <utility>
@@ -10,11 +12,13 @@
 #include "server/gpu/executor.h"
 #include "server/gpu/pinned_pool.h"
 #include "server/gpu/prepared.h"
+#include "server/gpu/resident_pool.h"
 
 namespace kernd::gpu {
 namespace {
 
-constexpr std::int64_t kAbsent = -1;  // size of an operand that is not there
+constexpr std::int64_t kAbsent = -1;      // size of an operand that is not there
+constexpr std::int64_t kSmallest = 4096;  // limit of a pool: 0 would be none
 constexpr std::int64_t kTooMuch = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
@@ -22,6 +26,34 @@ std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
 }
 std::int64_t BytesOf(const std::optional<ScaleSpec>& scale) {
   return scale ? scale->spec.bytes() : kAbsent;
+}
+
+// Of these bytes, those that have a place in the call's block: not what stays where it is in a session.
+template <typename Step, std::size_t kOperands>
+std::array<std::int64_t, kOperands> InBlock(const Step& step, std::array<std::int64_t, kOperands> operand_bytes) {
+  const auto operands = step.operands();
+  static_assert(std::tuple_size_v<decltype(operands)> == kOperands);
+  for (std::size_t i = 0; i < kOperands; ++i) {
+    if (operands[i]->in_place()) operand_bytes[i] = kAbsent;
+  }
+  return operand_bytes;
+}
+
+template <typename Step>
+absl::InlinedVector<std::int64_t, 2> ResultsInBlock(const Step& step, const core::StepPlan& plan) {
+  absl::InlinedVector<std::int64_t, 2> bytes;
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    bytes.push_back(step.places[i].resident ? kAbsent : plan.results[i].bytes());
+  }
+  return bytes;
+}
+
+// Of the textbook algorithm, which has everything on the device: what the block holds, and what is there already.
+std::int64_t NaiveBytes(const MatmulProblem& p, const MatmulGeometry& g) {
+  const std::int64_t tensors[] = {p.a.bytes(),        p.b.bytes(),        BytesOf(p.c), BytesOf(p.bias),
+                                  BytesOf(p.a_scale), BytesOf(p.b_scale), g.d.bytes()};
+  const std::optional<DeviceLayout> all = LayOut(tensors, 0, {}, 0);
+  return all ? all->bytes() : kTooMuch;
 }
 
 // The bytes of a plan are those of its block; what cannot be laid out at all can never fit.
@@ -34,7 +66,30 @@ void SetMemory(const std::optional<DeviceLayout>& layout, std::int64_t naive, co
   plan.memory.inputs = layout->input_bytes;
   plan.memory.outputs = layout->output_bytes;
   plan.memory.workspace = layout->workspace_bytes;
-  for (const TensorSpec& result : plan.results) plan.memory.pinned += PinnedPool::Rounded(result.bytes());
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    if (layout->result_at[i] != kAbsent) plan.memory.pinned += PinnedPool::Rounded(plan.results[i].bytes());
+  }
+}
+
+// Negative: past 2^63, and so the larger.
+std::int64_t Larger(std::int64_t a, std::int64_t b) {
+  return a < 0 || b < 0 ? -1 : std::max(a, b);
+}
+
+// What lives elsewhere is not looked at.
+CheckedTensors CheckedOf(const std::vector<core::NamedSpec>& operands, absl::Span<const TensorSpec> results,
+                         absl::Span<const char* const> result_names, const DeviceLayout& layout) {
+  CheckedTensors checked;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].spec || layout.operand_at[i] == kAbsent) continue;
+    const TensorSpec& spec = *operands[i].spec;
+    checked.operands.push_back({operands[i].name, spec.dtype, spec.elements(), layout.operand_at[i]});
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (layout.result_at[i] == kAbsent) continue;
+    checked.results.push_back({result_names[i], results[i].dtype, results[i].elements(), layout.result_at[i]});
+  }
+  return checked;
 }
 
 absl::Status DeviceLost() {
@@ -45,13 +100,16 @@ absl::Status DeviceLost() {
 class GpuBackend final : public core::Backend {
  public:
   GpuBackend(std::shared_ptr<Driver> driver, const KernelTables& kernels, const BackendOptions& options)
-      : options_(options), driver_(std::move(driver)), kernels_(kernels) {}
+      : options_(options),
+        driver_(std::move(driver)),
+        kernels_(kernels),
+        guarded_(options.debug_checks && kernels.scan != nullptr ? Guarded::kYes : Guarded::kNo) {}
 
   absl::Status Build();
 
   std::string_view name() const override { return "cuda"; }
   std::string_view device_id() const override { return driver_->device().uuid; }
-  std::vector<core::DeviceDescription> Devices() const override { return {Describe(driver_->device(), kernels_)}; }
+  std::vector<core::DeviceDescription> Devices() const override;
   std::vector<VariantInfo> Variants() const override { return VariantsFor(driver_->device(), kernels_); }
   std::vector<core::DtypeSupport> Support() const override { return SupportOf(driver_->device(), kernels_); }
   absl::StatusOr<core::StepPlan> PlanStep(const core::Step& step) const override {
@@ -66,7 +124,11 @@ class GpuBackend final : public core::Backend {
   void Execute(int executor, absl::Span<const core::CallPtr> batch) override {
     for (const core::CallPtr& call : batch) Run(executor, *call);
   }
-  std::int64_t Trim() override { return memory_->Trim().value_or(0); }
+  std::int64_t Trim() override { return memory_->Trim().value_or(0) + resident_->memory().Trim().value_or(0); }
+  std::int64_t OperandAlignment() const override { return kDeviceAlignment; }
+  absl::StatusOr<std::unique_ptr<core::TensorMemory>> AllocateTensor(std::int64_t bytes) override {
+    return resident_->Allocate(bytes);
+  }
   std::vector<core::PoolUse> Pools() const override;
 
  private:
@@ -79,8 +141,11 @@ class GpuBackend final : public core::Backend {
   const BackendOptions options_;
   const std::shared_ptr<Driver> driver_;
   const KernelTables kernels_;
+  const Guarded guarded_;
   std::unique_ptr<DevicePool> memory_;
   std::unique_ptr<PinnedPool> pinned_;
+  std::unique_ptr<const Nvml> nvml_;  // null: there is none
+  std::unique_ptr<ResidentPool> resident_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::atomic<bool> lost_ = false;
 };
@@ -89,16 +154,31 @@ absl::Status GpuBackend::Build() {
   KERND_RETURN_IF_ERROR(driver_->Bind());
   KERND_ASSIGN_OR_RETURN(memory_, DevicePool::Create(*driver_, options_.memory_limit, options_.primed_bytes));
   KERND_ASSIGN_OR_RETURN(pinned_, PinnedPool::Create(*driver_, options_.pinned_bytes));
+  KERND_ASSIGN_OR_RETURN(
+      resident_,
+      ResidentPool::Create(*driver_, *pinned_, std::max(options_.resident_limit, kSmallest), options_.chunk_bytes));
+  memory_->ShareWith(resident_->memory());
+  resident_->memory().ShareWith(*memory_);
   const ExecutorEnvironment environment = {.driver = *driver_,
                                            .memory = *memory_,
                                            .pinned = *pinned_,
                                            .spin = options_.spin,
-                                           .chunk_bytes = options_.chunk_bytes};
+                                           .chunk_bytes = options_.chunk_bytes,
+                                           .scan = options_.debug_checks ? kernels_.scan : nullptr};
   for (int i = 0; i < options_.executors; ++i) {
     KERND_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Create(environment));
     executors_.push_back(std::move(executor));
   }
+  if (absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open(options_.nvml_library); nvml.ok()) {
+    nvml_ = *std::move(nvml);
+  }
   return absl::OkStatus();
+}
+
+std::vector<core::DeviceDescription> GpuBackend::Devices() const {
+  core::DeviceDescription device = Describe(driver_->device(), kernels_);
+  if (nvml_ != nullptr) Add(nvml_->Read(driver_->device().pci), device);
+  return {std::move(device)};
 }
 
 absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) const {
@@ -107,17 +187,26 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) 
   auto prepared = std::make_unique<PreparedMatmul>();
   KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
   const MatmulGeometry& g = prepared->geometry;
-  KERND_ASSIGN_OR_RETURN(const Choice<MatmulVariant> choice, Choose(kernels_.matmul, p, g, step.kernel, device));
+  KERND_ASSIGN_OR_RETURN(const Choice<MatmulVariant> choice,
+                         Choose(kernels_.matmul, p, g, step.kernel, device, &options_.tuned));
   prepared->variant = choice.variant;
 
   core::StepPlan plan;
   plan.results.push_back(g.d);
-  const std::int64_t workspace = g.d.elements() == 0 ? 0 : choice.variant->workspace_bytes(p, g, device);
-  const std::optional<DeviceLayout> layout =
-      LayOut({p.a.bytes(), p.b.bytes(), BytesOf(p.c), BytesOf(p.bias), BytesOf(p.a_scale), BytesOf(p.b_scale)}, 0,
-             {g.d.bytes()}, workspace);
+  std::int64_t workspace = g.d.elements() == 0 ? 0 : choice.variant->workspace_bytes(p, g, device);
+  prepared->slices = SlicesOf(p, g, *choice.variant, device);
+  for (const MatmulSlice& slice : prepared->slices) {
+    workspace = Larger(workspace, choice.variant->workspace_bytes(slice.problem, slice.geometry, device));
+  }
+  const std::optional<DeviceLayout> layout = LayOut(
+      InBlock<core::MatmulStep, 6>(
+          step, {p.a.bytes(), p.b.bytes(), BytesOf(p.c), BytesOf(p.bias), BytesOf(p.a_scale), BytesOf(p.b_scale)}),
+      0, ResultsInBlock(step, plan), workspace, guarded_);
   if (layout) prepared->layout = *layout;
-  SetMemory(layout, layout ? layout->input_bytes + layout->output_bytes : kTooMuch, plan);
+  if (layout && guarded_ == Guarded::kYes) {
+    prepared->checked = CheckedOf(OperandSpecs(step), plan.results, core::kMatmulResults, *layout);
+  }
+  SetMemory(layout, layout ? NaiveBytes(p, g) : kTooMuch, plan);
   plan.kernel = choice.variant->info.name;
   plan.tile = choice.variant->info.tile;
   plan.reason = choice.reason;
@@ -132,22 +221,26 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::AttentionStep& ste
   KERND_ASSIGN_OR_RETURN(AttentionGeometry geometry, Validate(p));
   auto prepared = std::make_unique<PreparedAttention>(p, std::move(geometry));
   const AttentionGeometry& g = prepared->geometry;
-  KERND_ASSIGN_OR_RETURN(const Choice<AttentionVariant> choice, Choose(kernels_.attention, p, g, step.kernel, device));
+  KERND_ASSIGN_OR_RETURN(const Choice<AttentionVariant> choice,
+                         Choose(kernels_.attention, p, g, step.kernel, device, &options_.tuned));
   prepared->variant = choice.variant;
 
   core::StepPlan plan;
   plan.results.push_back(g.o_spec);
-  absl::InlinedVector<std::int64_t, 2> result_bytes = {g.o_spec.bytes()};
-  if (g.lse_spec) {
-    plan.results.push_back(*g.lse_spec);
-    result_bytes.push_back(g.lse_spec->bytes());
-  }
+  if (g.lse_spec) plan.results.push_back(*g.lse_spec);
   const bool empty = g.o_spec.elements() == 0 && (!g.lse_spec || g.lse_spec->elements() == 0);
-  const std::int64_t workspace = empty ? 0 : choice.variant->workspace_bytes(p, g, device);
-  const std::optional<DeviceLayout> layout =
-      LayOut({p.q.bytes(), p.k.bytes(), p.v.bytes(), BytesOf(p.mask), BytesOf(p.bias)}, prepared->tables.bytes(),
-             result_bytes, workspace);
+  std::int64_t workspace = empty ? 0 : choice.variant->workspace_bytes(p, g, device);
+  prepared->slices = SlicesOf(p, g, *choice.variant, device);
+  for (const AttentionSlice& slice : prepared->slices) {
+    workspace = Larger(workspace, choice.variant->workspace_bytes(p, slice.geometry, device));
+  }
+  const std::optional<DeviceLayout> layout = LayOut(
+      InBlock<core::AttentionStep, 5>(step, {p.q.bytes(), p.k.bytes(), p.v.bytes(), BytesOf(p.mask), BytesOf(p.bias)}),
+      prepared->tables.bytes(), ResultsInBlock(step, plan), workspace, guarded_);
   if (layout) prepared->layout = *layout;
+  if (layout && guarded_ == Guarded::kYes) {
+    prepared->checked = CheckedOf(OperandSpecs(step), plan.results, core::kAttentionResults, *layout);
+  }
   SetMemory(layout, NaiveBytes(p, g), plan);
   plan.kernel = choice.variant->info.name;
   plan.tile = choice.variant->info.tile;

@@ -100,7 +100,18 @@ core::DeviceDescription Describe(const DeviceInfo& device, const KernelTables& k
   out.l2 = device.l2_bytes;
   out.driver = CudaVersion(device.driver_version);
   out.runtime = CudaVersion(device.runtime_version);
+  out.ecc = device.ecc;
   return out;
+}
+
+void Add(const NvmlReading& reading, core::DeviceDescription& to) {
+  to.driver_version = reading.driver_version;
+  if (reading.ecc) to.ecc = reading.ecc;
+  to.mig = reading.mig;
+  to.sm_clock_mhz = reading.sm_clock_mhz;
+  to.sm_clock_max_mhz = reading.sm_clock_max_mhz;
+  to.memory_clock_mhz = reading.memory_clock_mhz;
+  to.memory_clock_max_mhz = reading.memory_clock_max_mhz;
 }
 
 std::vector<core::DtypeSupport> SupportOf(const DeviceInfo& device, const KernelTables& kernels) {

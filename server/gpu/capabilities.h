@@ -7,6 +7,8 @@
 
 #include "kernd/kernels/gpu.h"
 #include "server/core/backend.h"
+#include "server/gpu/checks.h"
+#include "server/gpu/nvml.h"
 
 namespace kernd::gpu {
 
@@ -18,9 +20,13 @@ std::vector<std::string> HardwareHas(int sm);
 struct KernelTables {
   absl::Span<const AttentionVariant> attention;
   absl::Span<const MatmulVariant> matmul;
+  Scan scan = nullptr;  // for --debug-checks
 };
 
 core::DeviceDescription Describe(const DeviceInfo& device, const KernelTables& kernels);
+
+// What NVML says takes precedence over what CUDA does.
+void Add(const NvmlReading& reading, core::DeviceDescription& to);
 
 // The variants that run on the device.
 std::vector<VariantInfo> VariantsFor(const DeviceInfo& device, const KernelTables& kernels);

@@ -72,6 +72,18 @@ class CudaDriver final : public Driver {
     return absl::OkStatus();
   }
 
+  absl::Status CopyRows(std::byte* to, const std::byte* from, std::int64_t pitch, std::int64_t row_bytes,
+                        std::int64_t rows, Stream stream) override {
+    if (rows == 1) {
+      KERND_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(row_bytes), cudaMemcpyDeviceToDevice, stream));
+      return absl::OkStatus();
+    }
+    KERND_CUDA(cudaMemcpy2DAsync(to, static_cast<std::size_t>(row_bytes), from, static_cast<std::size_t>(pitch),
+                                 static_cast<std::size_t>(row_bytes), static_cast<std::size_t>(rows),
+                                 cudaMemcpyDeviceToDevice, stream));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::byte*> AllocatePinned(std::int64_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error = cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable);

@@ -48,6 +48,7 @@ absl::StatusOr<DeviceBlock> DevicePool::Allocate(std::int64_t bytes, Stream stre
     retried = true;
     KERND_RETURN_IF_ERROR(driver_.Synchronize(stream));
     KERND_RETURN_IF_ERROR(driver_.Trim(pool_, 0));
+    if (other_ != nullptr) KERND_RETURN_IF_ERROR(other_->Trim().status());
     data = driver_.Allocate(pool_, bytes, stream);
   }
   absl::MutexLock lock(&mutex_);

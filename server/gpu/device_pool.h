@@ -62,6 +62,10 @@ class DevicePool {
   // stream, gives unused memory back and tries once more. RESOURCE_EXHAUSTED (MEMORY_FULL): none then either.
   absl::StatusOr<DeviceBlock> Allocate(std::int64_t bytes, Stream stream);
 
+  // `other` takes its memory from the same device: it gives back what it does not use where this one finds none. Before
+  // the first allocation; must outlive this.
+  void ShareWith(DevicePool& other) { other_ = &other; }
+
   // Gives unused memory back to the device. Bytes given.
   absl::StatusOr<std::int64_t> Trim();
   Use use() const;
@@ -76,6 +80,7 @@ class DevicePool {
   Driver& driver_;
   const Pool pool_;
   const std::int64_t limit_;
+  DevicePool* other_ = nullptr;  // may be null
   mutable absl::Mutex mutex_;
   Use use_ ABSL_GUARDED_BY(mutex_);
 };

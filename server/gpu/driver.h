@@ -47,6 +47,11 @@ class Driver {
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host, std::int64_t bytes, Stream stream) = 0;
   virtual absl::Status CopyOut(std::byte* host, const std::byte* device, std::int64_t bytes, Stream stream) = 0;
 
+  // On the device: `rows` of `row_bytes` each, `pitch` bytes from one to the next, to one behind the other.
+  // row_bytes <= pitch < 2^31, but for a single row, which may have any size.
+  virtual absl::Status CopyRows(std::byte* to, const std::byte* from, std::int64_t pitch, std::int64_t row_bytes,
+                                std::int64_t rows, Stream stream) = 0;
+
   virtual absl::StatusOr<std::byte*> AllocatePinned(std::int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) = 0;
 

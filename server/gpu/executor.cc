@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "server/gpu/gather.h"
 
 namespace kernd::gpu {
 namespace {
@@ -13,9 +15,8 @@ namespace {
 // For a pinned buffer to come free: results leave within milliseconds of one another or not at all.
 constexpr absl::Duration kPinnedPatience = absl::Milliseconds(20);
 
-template <typename T>
-T* At(std::byte* block, std::int64_t at) {
-  return at == DeviceLayout::kAbsent ? nullptr : reinterpret_cast<T*>(block + at);
+const float* Floats(const std::byte* data) {
+  return reinterpret_cast<const float*>(data);
 }
 
 }  // namespace
@@ -33,6 +34,12 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const ExecutorEnviron
   for (Event& event : executor->chunk_free_) {
     KERND_ASSIGN_OR_RETURN(event, driver.CreateEvent());
   }
+  for (Event& event : executor->slice_done_) {
+    KERND_ASSIGN_OR_RETURN(event, driver.CreateEvent());
+  }
+  if (environment.scan != nullptr) {
+    KERND_ASSIGN_OR_RETURN(executor->checks_, Checks::Create(driver, environment.scan));
+  }
   return executor;
 }
 
@@ -43,6 +50,9 @@ Executor::~Executor() {
     if (event != nullptr) driver.DestroyEvent(event);
   }
   for (const Event event : chunk_free_) {
+    if (event != nullptr) driver.DestroyEvent(event);
+  }
+  for (const Event event : slice_done_) {
     if (event != nullptr) driver.DestroyEvent(event);
   }
   if (staging_ != nullptr) driver.FreePinned(staging_);
@@ -66,16 +76,23 @@ absl::Status Executor::Run(core::Call& call) {
 absl::Status Executor::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) {
   const auto& prepared = static_cast<const PreparedMatmul&>(*plan.prepared);
   const DeviceLayout& layout = prepared.layout;
-  return Around(layout, step.operands(), {}, plan, call, [&](std::byte* block) {
-    const MatmulArgs args = {.a = At<void>(block, layout.operand_at[0]),
-                             .b = At<void>(block, layout.operand_at[1]),
-                             .c = At<void>(block, layout.operand_at[2]),
-                             .bias = At<void>(block, layout.operand_at[3]),
-                             .a_scale = At<float>(block, layout.operand_at[4]),
-                             .b_scale = At<float>(block, layout.operand_at[5]),
-                             .d = At<void>(block, layout.result_at[0])};
-    return prepared.variant->launch(step.problem, prepared.geometry, env_.driver.device(), args,
-                                    block + layout.workspace_at, stream_);
+  return Around(prepared, step.operands(), {}, plan, call, [&](const Pointers& at) {
+    const MatmulArgs args = {.a = at.operands[0],
+                             .b = at.operands[1],
+                             .c = at.operands[2],
+                             .bias = at.operands[3],
+                             .a_scale = Floats(at.operands[4]),
+                             .b_scale = Floats(at.operands[5]),
+                             .d = at.results[0]};
+    const auto launch = [&](const MatmulProblem& problem, const MatmulGeometry& geometry, const MatmulArgs& its) {
+      return prepared.variant->launch(problem, geometry, env_.driver.device(), its, at.block + layout.workspace_at,
+                                      stream_);
+    };
+    if (prepared.slices.empty()) return launch(step.problem, prepared.geometry, args);
+    return InSlices(prepared.slices.size(), call, [&](std::size_t i) {
+      const MatmulSlice& slice = prepared.slices[i];
+      return launch(slice.problem, slice.geometry, slice.Of(args));
+    });
   });
 }
 
@@ -84,16 +101,25 @@ absl::Status Executor::RunStep(core::AttentionStep& step, const core::StepPlan& 
   const DeviceLayout& layout = prepared.layout;
   std::vector<std::byte> tables(static_cast<std::size_t>(prepared.tables.bytes()));
   if (layout.tables_at >= 0) prepared.tables.Write(step.problem, prepared.geometry, tables.data());
-  return Around(layout, step.operands(), tables, plan, call, [&](std::byte* block) {
-    const AttentionArgs args = {.q = At<void>(block, layout.operand_at[0]),
-                                .k = At<void>(block, layout.operand_at[1]),
-                                .v = At<void>(block, layout.operand_at[2]),
-                                .mask = At<void>(block, layout.operand_at[3]),
-                                .bias = At<void>(block, layout.operand_at[4]),
-                                .o = At<void>(block, layout.result_at[0]),
-                                .lse = step.problem.want_lse ? At<float>(block, layout.result_at[1]) : nullptr};
-    return prepared.variant->launch(step.problem, prepared.geometry, env_.driver.device(), args,
-                                    prepared.tables.At(block + layout.tables_at), block + layout.workspace_at, stream_);
+  return Around(prepared, step.operands(), tables, plan, call, [&](const Pointers& at) {
+    const AttentionArgs args = {.q = at.operands[0],
+                                .k = at.operands[1],
+                                .v = at.operands[2],
+                                .mask = at.operands[3],
+                                .bias = at.operands[4],
+                                .o = at.results[0],
+                                .lse = reinterpret_cast<float*>(at.results[1])};
+    const AttentionTables tables_at = prepared.tables.At(at.block + layout.tables_at);
+    const auto launch = [&](const AttentionGeometry& geometry, const AttentionArgs& args_at,
+                            const AttentionTables& its) {
+      return prepared.variant->launch(step.problem, geometry, env_.driver.device(), args_at, its,
+                                      at.block + layout.workspace_at, stream_);
+    };
+    if (prepared.slices.empty()) return launch(prepared.geometry, args, tables_at);
+    return InSlices(prepared.slices.size(), call, [&](std::size_t i) {
+      const AttentionSlice& slice = prepared.slices[i];
+      return launch(slice.geometry, slice.Of(args), slice.Of(tables_at));
+    });
   });
 }
 
@@ -108,14 +134,49 @@ std::vector<Executor::Piece> Executor::PiecesOf(const DeviceLayout& layout, absl
     }
   }
   if (layout.tables_at != DeviceLayout::kAbsent) pieces.push_back({layout.tables_at, tables});
+  for (const DeviceLayout::Guard& guard : layout.guards) pieces.push_back({guard.at, Checks::Guard(guard)});
+  if (layout.counts_at != DeviceLayout::kAbsent) pieces.push_back({layout.counts_at, Checks::Zeros()});
   return pieces;
 }
 
+Executor::Pointers Executor::PointersOf(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                                        const core::StepPlan& plan, const core::Call& call, std::byte* block) {
+  Pointers at = {.block = block};
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i]->in_place()) {
+      at.operands[i] = operands[i]->device;
+    } else if (layout.operand_at[i] != DeviceLayout::kAbsent) {
+      at.operands[i] = block + layout.operand_at[i];
+    }
+  }
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    const core::TensorMemory* const kept = call.KeptAt(call.results.size() + i);
+    at.results[i] = kept != nullptr ? kept->data() : block + layout.result_at[i];
+  }
+  return at;
+}
+
+// A wait for the slice before the last leaves the device one to run. The deadline counts as well as the client.
 template <typename Launch>
-absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+absl::Status Executor::InSlices(std::size_t count, const core::Call& call, Launch launch) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Event done = slice_done_[i % slice_done_.size()];
+    if (i >= slice_done_.size()) KERND_RETURN_IF_ERROR(env_.driver.Wait(done));
+    if (i > 0) KERND_RETURN_IF_ERROR(call.CheckWanted());
+    KERND_RETURN_IF_ERROR(launch(i));
+    KERND_RETURN_IF_ERROR(env_.driver.Record(done, stream_));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Launch>
+absl::Status Executor::Around(const Prepared& prepared, absl::Span<core::Operand* const> operands,
                               absl::Span<const std::byte> tables, const core::StepPlan& plan, core::Call& call,
                               Launch launch) {
-  if (layout.output_bytes == 0) {  // nothing to compute; the results are there, and empty
+  const DeviceLayout& layout = prepared.layout;
+  const bool empty = std::all_of(plan.results.begin(), plan.results.end(),
+                                 [](const TensorSpec& result) { return result.bytes() == 0; });
+  if (empty) {  // nothing to compute; the results are there
     for (std::size_t i = 0; i < plan.results.size(); ++i) call.results.emplace_back();
     return absl::OkStatus();
   }
@@ -125,14 +186,27 @@ absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<core::Opera
   KERND_RETURN_IF_ERROR(driver.Record(begin_, stream_));
   KERND_RETURN_IF_ERROR(StageIn(block.data(), PiecesOf(layout, operands, tables), call));
   KERND_RETURN_IF_ERROR(driver.Record(copied_in_, stream_));
-  for (core::Operand* operand : operands) {
-    call.copied_bytes += operand->bytes();
-    operand->Release();
+  const Pointers at = PointersOf(layout, operands, plan, call, block.data());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    core::Operand& operand = *operands[i];
+    if (operand.copy_of) {
+      KERND_RETURN_IF_ERROR(
+          Gather(driver, block.data() + layout.operand_at[i], operand.device, *operand.copy_of, stream_));
+    }
+    if (operand.device != nullptr) continue;  // the kernel reads it, or a copy that is under way does
+    call.copied_bytes += operand.bytes();
+    operand.Release();
   }
   staging.Stop();
-  KERND_RETURN_IF_ERROR(launch(block.data()));
+  if (checks_) KERND_RETURN_IF_ERROR(checks_->ScanOperands(prepared.checked, layout, block.data(), stream_));
+  KERND_RETURN_IF_ERROR(launch(at));
   KERND_RETURN_IF_ERROR(driver.Record(computed_, stream_));
+  if (checks_) KERND_RETURN_IF_ERROR(checks_->ScanResults(prepared.checked, layout, block.data(), stream_));
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    if (call.KeptAt(call.results.size()) != nullptr) {
+      call.results.emplace_back();
+      continue;
+    }
     KERND_ASSIGN_OR_RETURN(core::HostBuffer buffer, env_.pinned.Allocate(plan.results[i].bytes(), kPinnedPatience));
     // Before the copy, which must not outlive its target whatever happens next.
     call.results.push_back(std::move(buffer));
@@ -148,7 +222,10 @@ absl::Status Executor::Around(const DeviceLayout& layout, absl::Span<core::Opera
   call.stages.Add(core::Stage::kH2d, h2d);
   call.stages.Add(core::Stage::kKernel, kernel);
   call.stages.Add(core::Stage::kD2h, d2h);
-  return absl::OkStatus();
+  if (!checks_) return absl::OkStatus();
+  const auto index = &plan - call.plan.steps.data();
+  return checks_->Judge(prepared.checked, layout,
+                        call.plan.steps.size() > 1 ? absl::StrCat("steps[", index, "].") : std::string(), call);
 }
 
 absl::Status Executor::StageIn(std::byte* block, absl::Span<const Piece> pieces, core::Call& call) {

@@ -30,6 +30,7 @@ struct ExecutorEnvironment {
   // How long a finished kernel is looked for before the thread sleeps: waking costs tens of microseconds.
   absl::Duration spin;
   std::int64_t chunk_bytes;  // of staging; each executor has kChunks
+  Scan scan = nullptr;       // set: every step is planned with guards and counts, and checked
 };
 
 class Executor {
@@ -55,11 +56,22 @@ class Executor {
   explicit Executor(const ExecutorEnvironment& environment) : env_(environment) {}
   absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call);
   absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call);
-  // Everything around the kernel. `operands` in the layout's order; they are let go once they are staged. `launch` is
-  // given the block.
+  // Where the tensors of a step are on the device, in the layout's order; null where there is none.
+  struct Pointers {
+    std::array<const std::byte*, 6> operands = {};
+    std::array<std::byte*, 2> results = {};
+    std::byte* block = nullptr;
+  };
+  static Pointers PointersOf(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+                             const core::StepPlan& plan, const core::Call& call, std::byte* block);
+  // Everything around the kernel. `operands` in the layout's order; what came with the call is let go once it is
+  // staged. `launch` is given the pointers.
   template <typename Launch>
-  absl::Status Around(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
+  absl::Status Around(const Prepared& prepared, absl::Span<core::Operand* const> operands,
                       absl::Span<const std::byte> tables, const core::StepPlan& plan, core::Call& call, Launch launch);
+  // Enqueues slice after slice, two at a time, for as long as somebody waits for the call.
+  template <typename Launch>
+  absl::Status InSlices(std::size_t count, const core::Call& call, Launch launch);
   static std::vector<Piece> PiecesOf(const DeviceLayout& layout, absl::Span<core::Operand* const> operands,
                                      absl::Span<const std::byte> tables);
   absl::Status StageIn(std::byte* block, absl::Span<const Piece> pieces, core::Call& call);
@@ -70,6 +82,8 @@ class Executor {
   Event begin_ = nullptr, copied_in_ = nullptr, computed_ = nullptr, ended_ = nullptr;
   std::byte* staging_ = nullptr;  // kChunks chunks
   std::array<Event, kChunks> chunk_free_ = {};
+  std::array<Event, 2> slice_done_ = {};
+  std::unique_ptr<Checks> checks_;  // null: off
 };
 
 }  // namespace kernd::gpu

@@ -54,6 +54,7 @@ absl::StatusOr<DeviceInfo> ReadDevice(int ordinal) {
   info.integrated = p.integrated != 0;
   KERND_CUDA(cudaDriverGetVersion(&info.driver_version));
   KERND_CUDA(cudaRuntimeGetVersion(&info.runtime_version));
+  info.cublaslt_version = CublasLtVersion();
   return info;
 }
 
@@ -90,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Driver>> OpenDevice(int ordinal) {
 }
 
 KernelTables BuiltKernels() {
-  return {.attention = AttentionVariants(), .matmul = MatmulVariants()};
+  return {.attention = AttentionVariants(), .matmul = MatmulVariants(), .scan = EnqueueScan};
 }
 
 std::vector<std::string> ListDevices() {

@@ -1,5 +1,6 @@
 #include <google/protobuf/arena.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -12,9 +13,20 @@
 namespace kernd::rpc {
 namespace {
 
+// What every method here works with.
+struct Compute {
+  core::Engine& engine;
+  core::SessionStore& sessions;
+  const std::uint64_t epoch;
+
+  Places PlacesOf(const CallWish& wish, const Payloads* payloads) const {
+    return {.payloads = payloads, .session = wish.session, .alignment = engine.backend().OperandAlignment()};
+  }
+};
+
 // Parses and decodes a one-step request. Its operands keep the slices that they arrived in, and nothing else of it.
 template <typename Request, typename DecodeStep>
-absl::StatusOr<core::Program> DecodeProgram(Exchange& exchange, std::string_view device, CallWish& wish,
+absl::StatusOr<core::Program> DecodeProgram(const Compute& compute, Exchange& exchange, CallWish& wish,
                                             DecodeStep decode_step) {
   google::protobuf::Arena arena;
   Request& request = *google::protobuf::Arena::CreateMessage<Request>(&arena);
@@ -22,34 +34,76 @@ absl::StatusOr<core::Program> DecodeProgram(Exchange& exchange, std::string_view
   KERND_RETURN_IF_ERROR(Parse(exchange.request, request, payloads));
   // Before anything can be refused, so that the log line of a refusal has it.
   exchange.record.request_id = RequestId(request.options());
-  KERND_ASSIGN_OR_RETURN(wish, DecodeOptions(request.options(), device));
+  KERND_ASSIGN_OR_RETURN(wish,
+                         DecodeOptions(request.options(), compute.engine.backend().device_id(), &compute.sessions));
   core::Program program;
-  KERND_ASSIGN_OR_RETURN(core::Step step, decode_step(request, Places{.payloads = &payloads}));
+  KERND_ASSIGN_OR_RETURN(core::Step step, decode_step(request, compute.PlacesOf(wish, &payloads)));
   program.steps.push_back(std::move(step));
   return program;
 }
 
 using EncodeReply = grpc::ByteBuffer (*)(const core::CallPtr&, core::SteadyTime);
 
+// Whether a result of the program's one step stays in the session.
+bool KeepsResults(const core::Program& program) {
+  return std::visit(
+      [](const auto& step) {
+        return std::any_of(step.places.begin(), step.places.end(),
+                           [](const auto& p) { return p.resident.has_value(); });
+      },
+      program.steps.front());
+}
+
+// Memory in the session for the results that are to stay there.
+absl::Status ReserveResults(const SessionPlaces& session, core::Call& call) {
+  const core::StepPlan& plan = call.plan.steps.front();
+  for (std::size_t i = 0; i < plan.results.size(); ++i) {
+    call.kept.emplace_back();
+    if (!core::PlaceOf(call.program.steps.front(), i).resident) continue;
+    KERND_ASSIGN_OR_RETURN(core::SessionStore::Resident result, session.store->NewResult(session.id, plan.results[i]));
+    call.kept.back() = std::move(result.memory);
+  }
+  return absl::OkStatus();
+}
+
+// The results are written: now they are tensors of the session.
+absl::Status PublishResults(const SessionPlaces& session, core::Call& call) {
+  const core::StepPlan& plan = call.plan.steps.front();
+  for (std::size_t i = 0; i < call.kept.size(); ++i) {
+    if (call.kept[i] == nullptr) continue;
+    KERND_RETURN_IF_ERROR(session.store->Publish(session.id, *core::PlaceOf(call.program.steps.front(), i).resident,
+                                                 {.spec = plan.results[i], .memory = std::move(call.kept[i])}));
+  }
+  return absl::OkStatus();
+}
+
 // Hands the program to the engine and answers when the call has finished.
-void Run(core::Engine& engine, const ExchangePtr& exchange, core::Program program, int priority, EncodeReply encode) {
+void Run(const Compute& compute, const ExchangePtr& exchange, core::Program program, const CallWish& wish,
+         EncodeReply encode) {
+  core::Engine& engine = compute.engine;
   exchange->record.shapes = core::DescribeShapes(program);
   // The engine and the exchange know each other only through these two functions; neither owns the other for longer
   // than the call lasts.
-  auto done = [exchange, encode](core::Call& call) {
+  auto done = [exchange, encode, session = wish.session, epoch = compute.epoch](core::Call& call) {
     core::CallRecord& record = exchange->record;
     if (!call.plan.steps.empty()) {
       record.kernel = call.plan.steps.front().kernel;
       record.peak_bytes = call.plan.memory.peak();
     }
     grpc::ByteBuffer reply;
+    if (call.status.ok()) call.status = PublishResults(session, call);
     if (call.status.ok()) reply = encode(call.shared_from_this(), exchange->arrived);
     record.stages = call.stages;
     record.copied_bytes = call.copied_bytes;
-    if (!call.status.ok()) return exchange->Fail(call.status);
+    record.findings = call.findings;
+    if (!call.status.ok()) return exchange->Fail(Explain(call.status, *exchange, epoch));
     exchange->Reply(std::move(reply));
   };
-  auto call = std::make_shared<core::Call>(std::move(program), exchange->deadline, priority, std::move(done));
+  const bool keeps = KeepsResults(program);
+  auto call = std::make_shared<core::Call>(std::move(program), exchange->deadline, wish.priority, std::move(done));
+  if (keeps) {
+    call->on_planned = [session = wish.session](core::Call& planned) { return ReserveResults(session, planned); };
+  }
   call->stages = exchange->record.stages;
   exchange->on_abandon = [&engine, weak = std::weak_ptr<core::Call>(call)] {
     if (const core::CallPtr alive = weak.lock()) engine.Abandon(alive);
@@ -58,15 +112,14 @@ void Run(core::Engine& engine, const ExchangePtr& exchange, core::Program progra
 }
 
 template <typename Request, typename DecodeStep>
-Handler OneStep(core::Engine& engine, DecodeStep decode_step, EncodeReply encode) {
-  return [&engine, decode_step, encode](const ExchangePtr& exchange) {
+Handler OneStep(const Compute& compute, DecodeStep decode_step, EncodeReply encode) {
+  return [compute, decode_step, encode](const ExchangePtr& exchange) {
     CallWish wish;
     core::StageTimer timer(exchange->record.stages, core::Stage::kDecode);
-    absl::StatusOr<core::Program> program =
-        DecodeProgram<Request>(*exchange, engine.backend().device_id(), wish, decode_step);
+    absl::StatusOr<core::Program> program = DecodeProgram<Request>(compute, *exchange, wish, decode_step);
     timer.Stop();
-    if (!program.ok()) return exchange->Fail(program.status());
-    Run(engine, exchange, *std::move(program), wish.priority, encode);
+    if (!program.ok()) return exchange->Fail(Explain(program.status(), *exchange, compute.epoch));
+    Run(compute, exchange, *std::move(program), wish, encode);
   };
 }
 
@@ -82,31 +135,34 @@ absl::StatusOr<core::Step> AttentionOf(const v1::AttentionRequest& request, cons
   return step;
 }
 
-absl::StatusOr<v1::PlanReply> Plan(const core::Engine& engine, Exchange& exchange) {
+absl::StatusOr<v1::PlanReply> Plan(const Compute& compute, Exchange& exchange) {
   v1::PlanRequest request;
   Payloads unread;
   KERND_RETURN_IF_ERROR(Parse(exchange.request, request, unread));
   exchange.record.request_id = RequestId(request.options());
-  KERND_RETURN_IF_ERROR(DecodeOptions(request.options(), engine.backend().device_id()).status());
-  KERND_ASSIGN_OR_RETURN(const core::Program program, DecodeSteps(request.steps(), {}));
+  KERND_ASSIGN_OR_RETURN(const CallWish wish,
+                         DecodeOptions(request.options(), compute.engine.backend().device_id(), &compute.sessions));
+  KERND_ASSIGN_OR_RETURN(const core::Program program, DecodeSteps(request.steps(), compute.PlacesOf(wish, nullptr)));
   exchange.record.shapes = core::DescribeShapes(program);
-  KERND_ASSIGN_OR_RETURN(const core::Plan plan, engine.MakePlan(program));
+  KERND_ASSIGN_OR_RETURN(const core::Plan plan, compute.engine.MakePlan(program));
   return EncodePlan(plan);
 }
 
 }  // namespace
 
-void AddComputeMethods(core::Engine& engine, MethodTable& table) {
+void AddComputeMethods(core::Engine& engine, core::SessionStore& sessions, std::uint64_t epoch, MethodTable& table) {
+  const Compute compute = {engine, sessions, epoch};
   table.Add("/kernd.v1.Compute/Matmul", {.name = "Compute/Matmul",
                                          .compute = true,
-                                         .handler = OneStep<v1::MatmulRequest>(engine, MatmulOf, EncodeMatmulReply)});
+                                         .handler = OneStep<v1::MatmulRequest>(compute, MatmulOf, EncodeMatmulReply)});
   table.Add("/kernd.v1.Compute/Attention",
             {.name = "Compute/Attention",
              .compute = true,
-             .handler = OneStep<v1::AttentionRequest>(engine, AttentionOf, EncodeAttentionReply)});
-  table.Add("/kernd.v1.Compute/Plan", {.name = "Compute/Plan", .handler = [&engine](const ExchangePtr& exchange) {
-                                         const absl::StatusOr<v1::PlanReply> reply = Plan(engine, *exchange);
-                                         if (!reply.ok()) return exchange->Fail(reply.status());
+             .handler = OneStep<v1::AttentionRequest>(compute, AttentionOf, EncodeAttentionReply)});
+  table.Add("/kernd.v1.Compute/Plan", {.name = "Compute/Plan", .handler = [compute](const ExchangePtr& exchange) {
+                                         const absl::StatusOr<v1::PlanReply> reply = Plan(compute, *exchange);
+                                         if (!reply.ok())
+                                           return exchange->Fail(Explain(reply.status(), *exchange, compute.epoch));
                                          exchange->Reply(Serialize(*reply));
                                        }});
 }

@@ -1,6 +1,7 @@
 #include "server/rpc/decode.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,20 +21,62 @@ absl::Status NotBuilt(const std::string& field, std::string_view what) {
       {.reason = std::string(reason::kNotBuilt), .field = field});
 }
 
+// The view of a resident tensor that `tensor` asks for. Its elements are used where they are, or, where kernels could
+// not, copied on the device.
+absl::Status DecodeResident(const v1::Tensor& tensor, const std::string& field, const Places& places, TensorSpec& spec,
+                            core::Operand& operand) {
+  if (places.session.store == nullptr) {
+    return InvalidField("options.session_id", "absent", absl::StrCat(field, ".resident is in a session: name it"));
+  }
+  const v1::ResidentRef& ref = tensor.resident();
+  absl::StatusOr<core::SessionStore::Resident> found = places.session.store->Find(places.session.id, ref.id());
+  if (!found.ok()) {
+    const bool session = DetailOf(found.status()).field == "session_id";
+    return AtField(found.status(), session ? "options.session_id" : field + ".resident.id");
+  }
+  if (found->spec.dtype != spec.dtype) {
+    return InvalidField(field + ".dtype", Name(spec.dtype),
+                        absl::StrCat("tensor ", ref.id(), " is ", found->spec.ToString()));
+  }
+  std::int64_t span = 1;  // elements from the first to the last; CheckSpec has seen that they can be counted
+  const Dims strides = spec.EffectiveStrides();
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) {
+    span = spec.shape[i] == 0 || span == 0 ? 0 : span + (spec.shape[i] - 1) * strides[i];
+  }
+  const std::int64_t elements = found->spec.elements();
+  if (ref.offset() < 0 || span > elements || ref.offset() > elements - span) {
+    const std::string at = field + ".resident.offset";
+    return WithDetail(
+        absl::OutOfRangeError(absl::StrCat(at, " is ", ref.offset(), ": ", span,
+                                           " elements from there lie not within the tensor's ", elements)),
+        {.reason = std::string(reason::kOutOfRange), .field = at});
+  }
+  if (span == 0) return absl::OkStatus();
+  operand.device = found->memory->data() + ref.offset() * ElementBytes(spec.dtype);
+  operand.owner = std::move(found->memory);
+  if (reinterpret_cast<std::uintptr_t>(operand.device) % static_cast<std::uintptr_t>(places.alignment) != 0) {
+    operand.copy_of = core::View{.shape = spec.shape, .strides = strides, .element_bytes = ElementBytes(spec.dtype)};
+    spec.strides.clear();
+  }
+  return absl::OkStatus();
+}
+
 // A tensor's type, shape and, where the rule asks for them, its bytes.
 absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, const Places& places, TensorSpec& spec,
                           core::Operand& operand) {
   KERND_ASSIGN_OR_RETURN(spec.dtype, DecodeDataType(tensor.dtype(), field + ".dtype"));
   spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  if (tensor.has_resident()) spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
   KERND_RETURN_IF_ERROR(CheckSpec(field, spec));
+  if (tensor.has_resident()) return DecodeResident(tensor, field, places, spec, operand);
   if (!tensor.strides().empty()) {
     return InvalidField(field + ".strides", absl::StrCat(tensor.strides_size(), " strides"),
                         "only resident and shared tensors have strides; inline data are contiguous");
   }
   switch (tensor.place_case()) {
-    case v1::Tensor::kResident: return NotBuilt(field + ".resident", "resident tensors");
     case v1::Tensor::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
     case v1::Tensor::kStep: return NotBuilt(field + ".step", "results of earlier steps");
+    case v1::Tensor::kResident:
     case v1::Tensor::kData:
     case v1::Tensor::PLACE_NOT_SET: break;
   }
@@ -69,9 +112,19 @@ absl::Status DecodeScales(bool present, const v1::Scales& scales, const std::str
   return DecodeRequired(scales.has_values(), scales.values(), field + ".values", places, out.spec, operand);
 }
 
-absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field, DataType& dtype) {
+absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field, const Places& places, DataType& dtype,
+                          core::ResultPlace& place) {
   switch (result.place_case()) {
-    case v1::ResultSpec::kResident: return NotBuilt(field + ".resident", "resident results");
+    case v1::ResultSpec::kResident:
+      if (places.session.store == nullptr) {
+        return InvalidField("options.session_id", "absent", absl::StrCat(field, ".resident is in a session: name it"));
+      }
+      if (result.resident().offset() != 0) {
+        return InvalidField(field + ".resident.offset", absl::StrCat(result.resident().offset()),
+                            "0: a result is a tensor of its own");
+      }
+      place.resident = result.resident().id();
+      break;
     case v1::ResultSpec::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
     case v1::ResultSpec::kDiscard: return NotBuilt(field + ".discard", "discarded results");
     case v1::ResultSpec::kInline:
@@ -100,7 +153,8 @@ std::string RequestId(const v1::CallOptions& options) {
   return IsRequestId(id) ? id : "";
 }
 
-absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device) {
+absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device,
+                                       core::SessionStore* sessions) {
   if (!IsRequestId(options.request_id())) {
     return InvalidField("options.request_id", absl::StrCat(options.request_id().size(), " bytes"),
                         "at most 128 bytes of printable ASCII");
@@ -108,20 +162,15 @@ absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::stri
   if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
     return InvalidField("options.priority", absl::StrCat(options.priority()), "must lie in -100..100");
   }
-  switch (options.placement().where_case()) {
-    case v1::Placement::kDeviceUuid:
-      if (options.placement().device_uuid() != device) {
-        return WithDetail(
-            absl::NotFoundError(absl::StrCat(
-                "options.placement.device_uuid is not a device of this daemon, which serves on ", std::string(device))),
-            {.reason = std::string(reason::kInvalidField), .field = "options.placement.device_uuid"});
-      }
-      break;
-    case v1::Placement::kWithTensor: return NotBuilt("options.placement.with_tensor", "resident tensors");
-    case v1::Placement::WHERE_NOT_SET: break;
+  CallWish wish = {.priority = options.priority()};
+  if (!options.session_id().empty()) {
+    KERND_ASSIGN_OR_RETURN(wish.session.id, DecodeSessionId(options.session_id(), "options.session_id"));
+    if (sessions == nullptr) return NotBuilt("options.session_id", "sessions");
+    wish.session.store = sessions;
+    KERND_RETURN_IF_ERROR(Under(sessions->Renew(wish.session.id), "options."));
   }
-  if (!options.session_id().empty()) return NotBuilt("options.session_id", "sessions");
-  return CallWish{.priority = options.priority()};
+  KERND_RETURN_IF_ERROR(DecodePlacement(options.placement(), "options.placement", device, wish.session));
+  return wish;
 }
 
 absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, const Places& places) {
@@ -135,7 +184,7 @@ absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std:
       DecodeScales(op.has_a_scale(), op.a_scale(), field + ".a_scale", places, p.a_scale, step.a_scale));
   KERND_RETURN_IF_ERROR(
       DecodeScales(op.has_b_scale(), op.b_scale(), field + ".b_scale", places, p.b_scale, step.b_scale));
-  KERND_RETURN_IF_ERROR(DecodeResult(op.d(), field + ".d", p.output_dtype));
+  KERND_RETURN_IF_ERROR(DecodeResult(op.d(), field + ".d", places, p.output_dtype, step.places[0]));
   KERND_ASSIGN_OR_RETURN(p.activation, DecodeActivation(op.activation(), field + ".activation"));
   KERND_ASSIGN_OR_RETURN(p.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));
   p.transpose_a = op.transpose_a();
@@ -172,10 +221,10 @@ absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, c
   p.q_scale.assign(op.q_scale().begin(), op.q_scale().end());
   p.k_scale.assign(op.k_scale().begin(), op.k_scale().end());
   p.v_scale.assign(op.v_scale().begin(), op.v_scale().end());
-  KERND_RETURN_IF_ERROR(DecodeResult(op.o(), field + ".o", p.output_dtype));
+  KERND_RETURN_IF_ERROR(DecodeResult(op.o(), field + ".o", places, p.output_dtype, step.places[0]));
   p.want_lse = op.want_lse();
   DataType lse_dtype = DataType::kF32;
-  KERND_RETURN_IF_ERROR(DecodeResult(op.lse(), field + ".lse", lse_dtype));
+  KERND_RETURN_IF_ERROR(DecodeResult(op.lse(), field + ".lse", places, lse_dtype, step.places[1]));
   if (lse_dtype != DataType::kF32) return InvalidField(field + ".lse.dtype", Name(lse_dtype), "LSE is F32");
   if (op.has_lse() && !op.want_lse()) return InvalidField(field + ".lse", "set", "only with want_lse");
   KERND_ASSIGN_OR_RETURN(step.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));

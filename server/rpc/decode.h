@@ -9,12 +9,14 @@
 #include "kernd/v1/compute.pb.h"
 #include "server/core/program.h"
 #include "server/rpc/message.h"
+#include "server/rpc/session_decode.h"
 
 namespace kernd::rpc {
 
 // What CallOptions asks for, checked.
 struct CallWish {
   int priority = 0;
+  SessionPlaces session;  // without a store where the call names none
 };
 
 // For the log: empty where it is none that DecodeOptions takes.
@@ -24,11 +26,16 @@ std::string RequestId(const v1::CallOptions& options);
 struct Places {
   // The bytes of the message that is decoded. Null: none are asked for, as in Plan.
   const Payloads* payloads = nullptr;
+  // Where resident tensors are found, and how they must lie for kernels to read them there.
+  SessionPlaces session = {};
+  std::int64_t alignment = 1;
 };
 
 // INVALID_ARGUMENT: request_id longer than 128 or not printable ASCII, priority outside -100..100.
-// NOT_FOUND: another device than `device`. UNIMPLEMENTED: sessions, placement with a tensor.
-absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device);
+// NOT_FOUND: another device than `device`; no such session in `sessions`; no such tensor to be placed with. Renews the
+// session's lease.
+absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device,
+                                       core::SessionStore* sessions = nullptr);
 
 // The step's values. `field` is the path of `op` in the request.
 absl::StatusOr<core::MatmulStep> DecodeMatmul(const v1::MatmulOp& op, const std::string& field, const Places& places);

@@ -46,6 +46,13 @@ v1::GetCapabilitiesReply Capabilities(const core::Engine& engine, const ServerFa
     out.set_l2_bytes(device.l2);
     out.set_driver(device.driver);
     out.set_runtime(device.runtime);
+    out.set_driver_version(device.driver_version);
+    if (device.ecc) out.set_ecc(*device.ecc);
+    if (device.mig) out.set_mig(*device.mig);
+    if (device.sm_clock_mhz) out.set_sm_clock_mhz(*device.sm_clock_mhz);
+    if (device.sm_clock_max_mhz) out.set_sm_clock_max_mhz(*device.sm_clock_max_mhz);
+    if (device.memory_clock_mhz) out.set_memory_clock_mhz(*device.memory_clock_mhz);
+    if (device.memory_clock_max_mhz) out.set_memory_clock_max_mhz(*device.memory_clock_max_mhz);
   }
   for (const core::DtypeSupport& support : engine.backend().Support()) {
     v1::OperationSupport& out = *reply.add_operations();

@@ -36,6 +36,15 @@ void EncodeSpec(const TensorSpec& spec, v1::Tensor& out) {
   out.mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
 }
 
+// A `Tensor` field without data.
+void AppendTensorSpec(std::string& out, int field, const TensorSpec& spec) {
+  v1::Tensor tensor;
+  EncodeSpec(spec, tensor);
+  AppendTag(out, field);
+  AppendVarint(out, tensor.ByteSizeLong());
+  tensor.AppendToString(&out);
+}
+
 // The bytes of a `Tensor` field up to its data: tag, length of the whole, dtype, shape, tag and length of the data.
 void AppendTensorHead(std::string& out, int field, const TensorSpec& spec) {
   v1::Tensor head;
@@ -92,7 +101,12 @@ grpc::ByteBuffer EncodeReply(const core::CallPtr& call, core::SteadyTime arrived
   for (const int field : fields) {
     if (i == step.results.size()) break;
     const core::HostBuffer& data = call->results[i];
-    AppendTensorHead(pending, field, step.results[i++]);
+    const TensorSpec& spec = step.results[i];
+    if (core::PlaceOf(call->program.steps.front(), i++).resident) {
+      AppendTensorSpec(pending, field, spec);
+      continue;
+    }
+    AppendTensorHead(pending, field, spec);
     if (data.size() <= kCopyLimit) {
       pending.append(reinterpret_cast<const char*>(data.data()), static_cast<std::size_t>(data.size()));
       call->copied_bytes += data.size();

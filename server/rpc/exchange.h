@@ -1,14 +1,15 @@
-// One RPC as a handler sees it: a request, and one answer. The transport stands behind it, so handlers translate and
-// nothing else.
+// One RPC as a handler sees it: a request, and one answer; or, where one side streams, a message at a time. The
+// transport stands behind it, so handlers translate and nothing else.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/core/call_record.h"
 #include "server/core/stage.h"
@@ -25,6 +26,9 @@ class Exchange {
   core::CallRecord record;           // filled along the way, reported when the reply has been sent
   std::function<void()> on_abandon;  // set by a handler that answers later; runs when the client goes first
 
+  // What the client sent beside the request under this key, in lower case.
+  virtual std::optional<std::string> Metadata(const char* key) = 0;
+
   // Exactly one of these, once, from any thread.
   virtual void Reply(grpc::ByteBuffer reply) = 0;
   virtual void Fail(const absl::Status& status) = 0;
@@ -32,5 +36,26 @@ class Exchange {
 
 using ExchangePtr = std::shared_ptr<Exchange>;
 using Handler = std::function<void(const ExchangePtr&)>;
+
+// Takes what a client streams. Runs on the I/O thread of its call, which reads the next message when this one is taken.
+class MessageSink {
+ public:
+  virtual ~MessageSink() = default;
+  // An error ends the call.
+  virtual absl::Status Take(grpc::ByteBuffer& message) = 0;
+  // There are no more: the reply. Also when the client has gone, where nobody will see it.
+  virtual absl::StatusOr<grpc::ByteBuffer> End() = 0;
+};
+using SinkMaker = std::function<std::unique_ptr<MessageSink>(Exchange&)>;
+
+// Makes what a client is streamed. Runs on the I/O thread of its call, which asks for a message when gRPC has taken the
+// one before.
+class MessageSource {
+ public:
+  virtual ~MessageSource() = default;
+  // One message at least; `last`: there are no more. An error ends the call.
+  virtual absl::StatusOr<grpc::ByteBuffer> Next(bool& last) = 0;
+};
+using SourceMaker = std::function<absl::StatusOr<std::unique_ptr<MessageSource>>(Exchange&)>;
 
 }  // namespace kernd::rpc

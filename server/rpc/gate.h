@@ -15,7 +15,7 @@
 
 namespace kernd::rpc {
 
-// Metadata in which clients say how large their body is.
+// Metadata in which clients say how large their body is, or the largest message of their stream.
 inline constexpr char kBodyBytesKey[] = "kernd-body-bytes";
 
 class Gate {
@@ -49,9 +49,11 @@ class Gate {
   const core::ByteBudget& bodies() const { return bodies_; }
 
  private:
-  // Only methods that compute bring tensors.
+  // Only methods that compute, or say so, bring tensors.
   std::int64_t Limit(const Method& method) const {
-    return method.compute ? options_.max_message_bytes : std::min(options_.max_message_bytes, kControlBytes);
+    if (method.compute) return options_.max_message_bytes;
+    return std::min(options_.max_message_bytes,
+                    method.max_message_bytes > 0 ? method.max_message_bytes : kControlBytes);
   }
 
   static constexpr std::int64_t kControlBytes = 1 << 20;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/core/engine.h"
+#include "server/core/session_store.h"
 #include "server/rpc/method_table.h"
 
 namespace kernd::rpc {
@@ -14,13 +15,18 @@ struct ServerFacts {
   std::string version, revision, compiler, cuda_toolkit;
   std::uint64_t epoch = 0;  // differs after each start
   std::int64_t max_message_bytes = 0;
+  std::string advertise;              // what clients of a session dial; empty: what they dialled
   std::vector<std::string> not_used;  // why a GPU that was found is not served
 };
 
-// Compute: Matmul, Attention, Plan. The engine must outlive the table.
-void AddComputeMethods(core::Engine& engine, MethodTable& table);
+// Compute: Matmul, Attention, Plan. The engine and the sessions must outlive the table.
+void AddComputeMethods(core::Engine& engine, core::SessionStore& sessions, std::uint64_t epoch, MethodTable& table);
 
 // Device: GetCapabilities, ListKernels, TrimPool. The engine must outlive the table.
 void AddDeviceMethods(core::Engine& engine, const ServerFacts& facts, MethodTable& table);
+
+// Tensors: all but shared memory. The store and the backend must outlive the table.
+void AddTensorMethods(core::SessionStore& sessions, const core::Backend& backend, const ServerFacts& facts,
+                      MethodTable& table);
 
 }  // namespace kernd::rpc

@@ -2,6 +2,7 @@
 // and say so by name.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,10 +11,14 @@
 
 namespace kernd::rpc {
 
+// Has one of the three ways of being handled.
 struct Method {
-  std::string name;      // "Compute/Matmul"
-  bool compute = false;  // needs a warm engine; refused while starting
-  Handler handler;
+  std::string name;                    // "Compute/Matmul"
+  bool compute = false;                // needs a warm engine; refused while starting
+  std::int64_t max_message_bytes = 0;  // of one message; 0: the gate's limit
+  Handler handler = nullptr;           // one request, one reply
+  SinkMaker sink = nullptr;            // many requests, one reply
+  SourceMaker source = nullptr;        // one request, many replies
 };
 
 class MethodTable {

@@ -32,9 +32,15 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
   ServerCall(CallEnvironment& environment, grpc::ServerCompletionQueue* queue)
       : environment_(environment), queue_(queue), ended_(this, &ServerCall::OnEnded) {}
 
+  std::optional<std::string> Metadata(const char* key) final {
+    const auto& all = context().client_metadata();
+    const auto it = all.find(key);
+    if (it == all.end()) return std::nullopt;
+    return std::string(it->second.data(), it->second.size());
+  }
+
   void Reply(grpc::ByteBuffer reply) final {
-    record.reply_bytes = static_cast<std::int64_t>(reply.Length());
-    environment_.watchdog.Expect(&context(), Allowed(environment_.send_stall, record.reply_bytes));
+    Leaves(reply);
     SendReply(std::move(reply), ended_.Arm());
   }
 
@@ -97,17 +103,33 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
     return method;
   }
 
-  // The body is here.
-  void Handle(const Method& method) {
+  // The body is here: it is charged as what it is.
+  absl::Status Settle(const Method& method) {
     record.request_bytes = static_cast<std::int64_t>(request.Length());
     if (left_) {
-      return Fail(WithDetail(absl::CancelledError("cancelled by the client before the call could run"),
-                             {.reason = std::string(reason::kCancelled)}));
+      return WithDetail(absl::CancelledError("cancelled by the client before the call could run"),
+                        {.reason = std::string(reason::kCancelled)});
     }
-    if (const absl::Status settled = environment_.gate.Settle(method, record.request_bytes, body_); !settled.ok()) {
-      return Fail(settled);
-    }
+    return environment_.gate.Settle(method, record.request_bytes, body_);
+  }
+
+  // A message of a stream is here. The charge is that of the largest so far, as the next one is on its way already.
+  absl::Status SettleMessage(const Method& method) {
+    const std::int64_t bytes = static_cast<std::int64_t>(request.Length());
+    record.request_bytes += bytes;
+    return bytes <= body_.bytes() ? absl::OkStatus() : environment_.gate.Settle(method, bytes, body_);
+  }
+
+  void Handle(const Method& method) {
+    if (const absl::Status settled = Settle(method); !settled.ok()) return Fail(settled);
     method.handler(shared_from_this());
+  }
+
+  // A message goes out.
+  void Leaves(const grpc::ByteBuffer& message) {
+    const std::int64_t bytes = static_cast<std::int64_t>(message.Length());
+    record.reply_bytes += bytes;
+    environment_.watchdog.Expect(&context(), Allowed(environment_.send_stall, bytes));
   }
 
   // The client has its answer, or has gone before it. Called by done-tags of generic calls.
@@ -119,6 +141,7 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
 
   // The body is awaited.
   void Await() { environment_.watchdog.Expect(&context(), Allowed(environment_.receive_stall, body_.bytes())); }
+  // It has arrived, or a message has gone out.
   void Arrived() { environment_.watchdog.Forget(&context()); }
 
   CallEnvironment& environment_;
@@ -145,6 +168,7 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
   Tag ended_;
 };
 
+// One of the three kinds of method; which one is known when its headers are here.
 class GenericCall final : public ServerCall {
  public:
   GenericCall(CallEnvironment& environment, grpc::AsyncGenericService& service, grpc::ServerCompletionQueue* queue)
@@ -153,6 +177,7 @@ class GenericCall final : public ServerCall {
         stream_(&context_),
         arrived_(this, static_cast<Tag::Method>(&GenericCall::OnArrived)),
         read_(this, static_cast<Tag::Method>(&GenericCall::OnRead)),
+        written_(this, static_cast<Tag::Method>(&GenericCall::OnWritten)),
         done_(this, static_cast<Tag::Method>(&GenericCall::OnDone)) {}
 
   void Listen() {
@@ -167,21 +192,68 @@ class GenericCall final : public ServerCall {
     if (!ok) return done_.Disarm();  // the server stops; a call that never came is never done
     method_ = Enter(context_.method());
     if (method_ != nullptr) {
-      reading_since_ = core::SteadyNow();
-      Await();
-      stream_.Read(&request, read_.Arm());
+      if (method_->sink != nullptr) sink_ = method_->sink(*this);
+      Read();
     }
     ListenGeneric(environment_, service_, queue_);  // after: this call is under way, and enough others are waited for
+  }
+
+  void Read() {
+    reading_since_ = core::SteadyNow();
+    Await();
+    stream_.Read(&request, read_.Arm());
   }
 
   void OnRead(bool ok) {
     Arrived();
     record.stages.Add(core::Stage::kDecode, core::Since(reading_since_));
+    if (sink_ != nullptr) return ok ? TakeMessage() : EndSink();
     if (!ok) {
       return Fail(WithDetail(absl::InvalidArgumentError("the call ended without a whole request message"),
                              {.reason = std::string(reason::kMalformed)}));
     }
-    Handle(*method_);
+    method_->source != nullptr ? BeginSource() : Handle(*method_);
+  }
+
+  // Client streaming: one read in flight, and the next only when this one's bytes are where they belong.
+  void TakeMessage() {
+    absl::Status taken = SettleMessage(*method_);
+    if (taken.ok()) taken = sink_->Take(request);
+    request.Clear();
+    if (!taken.ok()) return Fail(taken);
+    Read();
+  }
+
+  void EndSink() {
+    absl::StatusOr<grpc::ByteBuffer> reply = sink_->End();
+    if (!reply.ok()) return Fail(reply.status());
+    Reply(*std::move(reply));
+  }
+
+  // Server streaming: one write in flight, and the next only when gRPC has taken it, so that a slow reader holds one
+  // message.
+  void BeginSource() {
+    if (const absl::Status settled = Settle(*method_); !settled.ok()) return Fail(settled);
+    absl::StatusOr<std::unique_ptr<MessageSource>> source = method_->source(*this);
+    if (!source.ok()) return Fail(source.status());
+    source_ = *std::move(source);
+    Write();
+  }
+
+  void Write() {
+    bool last = false;
+    absl::StatusOr<grpc::ByteBuffer> message = source_->Next(last);
+    if (!message.ok()) return Fail(message.status());
+    if (last) return Reply(*std::move(message));
+    Leaves(*message);
+    stream_.Write(*message, written_.Arm());
+  }
+
+  void OnWritten(bool ok) {
+    Arrived();
+    if (ok) return Write();
+    Fail(WithDetail(absl::CancelledError("the client left before it had the reply"),
+                    {.reason = std::string(reason::kCancelled)}));
   }
 
   void OnDone(bool /*ok*/) { Left(); }
@@ -194,8 +266,10 @@ class GenericCall final : public ServerCall {
   grpc::AsyncGenericService& service_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
-  Tag arrived_, read_, done_;
+  Tag arrived_, read_, written_, done_;
   const Method* method_ = nullptr;
+  std::unique_ptr<MessageSink> sink_;      // of a method whose client streams
+  std::unique_ptr<MessageSource> source_;  // of one that streams itself
   core::SteadyTime reading_since_;
 };
 

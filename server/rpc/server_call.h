@@ -1,7 +1,9 @@
-// The life of one RPC on the completion queue: accepted, gated, read, handled, answered, reported.
+// The life of one RPC on the completion queue: accepted, gated, read, handled, answered, reported. Where one side
+// streams, read and handled, or handled and answered, take turns for each message.
 //
-// Compute RPCs come through gRPC's generic service. On the wire they are ordinary unary methods, but a generic call is
-// handed over when its headers arrive, before its body is read; an ordinary one only when the whole body is in memory.
+// All RPCs but four come through gRPC's generic service. On the wire they are ordinary methods, but a generic call is
+// handed over when its headers arrive, before its body is read; an ordinary unary one only when the whole body is in
+// memory.
 // One method of each service stays ordinary, or reflection would not list the service.
 #pragma once
 

@@ -1,5 +1,6 @@
 #include "server/telemetry/log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -103,6 +104,23 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
   return IsFault(code) ? spdlog::level::err : spdlog::level::info;
 }
 
+// "q 3 NaN; o 12 NaN, 1 Inf, overrun"
+std::string FindingsText(const std::vector<core::Finding>& findings) {
+  std::string text;
+  for (const core::Finding& finding : findings) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", finding.tensor);
+    const char* separator = " ";
+    const auto append = [&](const std::string& what) {
+      absl::StrAppend(&text, separator, what);
+      separator = ", ";
+    };
+    if (finding.nan > 0) append(absl::StrCat(finding.nan, " NaN"));
+    if (finding.inf > 0) append(absl::StrCat(finding.inf, " Inf"));
+    if (finding.overrun) append("overrun");
+  }
+  return text;
+}
+
 void WriteFields(const core::CallRecord& record, FieldWriter& out) {
   out.Text("event", "call");
   out.Text("id", record.request_id);
@@ -119,6 +137,7 @@ void WriteFields(const core::CallRecord& record, FieldWriter& out) {
   if (record.peak_bytes > 0) out.Number("peak_bytes", record.peak_bytes);
   if (!record.kernel.empty()) out.Text("kernel", record.kernel);
   if (!record.shapes.empty()) out.Text("shapes", record.shapes);
+  if (!record.findings.empty()) out.Text("findings", FindingsText(record.findings));
   if (!record.status.ok()) {
     const std::string reason = DetailOf(record.status).reason;
     if (!reason.empty()) out.Text("reason", reason);
@@ -155,7 +174,8 @@ std::int64_t Log::lines_dropped() const {
 }
 
 void CallLog::CallEnded(const core::CallRecord& record) {
-  const spdlog::level::level_enum level = LevelOf(record.status.code());
+  spdlog::level::level_enum level = LevelOf(record.status.code());
+  if (!record.findings.empty()) level = std::max(level, spdlog::level::warn);
   if (!calls_->should_log(level)) return;
   FieldWriter fields(json_);
   WriteFields(record, fields);

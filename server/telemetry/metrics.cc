@@ -32,9 +32,9 @@ Histogram::BucketBoundaries ByteBuckets() {
 }
 
 // Reasons of the two codes that mean "not now" or "not here", then what has no such reason.
-constexpr std::array<std::string_view, 7> kRejections = {
-    reason::kStarting,   reason::kDraining,  reason::kTooLarge, reason::kBodyBudget,
-    reason::kMemoryFull, reason::kQueueFull, kUnknown};
+constexpr std::array<std::string_view, 9> kRejections = {reason::kStarting,   reason::kDraining,     reason::kTooLarge,
+                                                         reason::kBodyBudget, reason::kMemoryFull,   reason::kQueueFull,
+                                                         reason::kQuotaFull,  reason::kSessionsFull, kUnknown};
 
 std::string CodeName(std::size_t code) {
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
@@ -95,12 +95,33 @@ void AppendGauges(const Gauges& now, std::vector<MetricFamily>& out) {
   out.push_back(PerPool("kernd_memory_limit_bytes", "Most memory for tensors.", now.pools, &PoolGauges::limit_bytes));
   out.push_back(PerPool("kernd_memory_peak_bytes", "Most memory for tensors that was in use at once since the start.",
                         now.pools, &PoolGauges::peak_bytes));
+  out.push_back(Gauge("kernd_sessions", "Sessions that are open.", now.sessions));
+  out.push_back(Gauge("kernd_session_tensors", "Tensors that clients keep in their sessions.", now.session_tensors));
+  out.push_back(
+      Gauge("kernd_session_tensors_filling", "Of these, those that are being uploaded.", now.tensors_filling));
+  out.push_back(Total("kernd_sessions_expired_total", "Sessions that ended because nobody used them for their lease.",
+                      now.sessions_expired));
+  out.push_back(
+      Total("kernd_uploads_abandoned_total", "Tensors given up because no more of them came.", now.uploads_abandoned));
   out.push_back(Total("kernd_log_lines_dropped_total", "Log lines lost because their reader was too slow.",
                       now.log_lines_dropped));
   out.push_back(Gauge("kernd_ready", "1 while the daemon accepts compute calls, else 0.", now.ready));
   out.push_back(Gauge("kernd_time_to_ready_seconds",
                       "From the start of the process to the first readiness; 0 until then.",
                       Seconds(now.time_to_ready)));
+  out.push_back(Gauge("kernd_prewarm_seconds", "Time that kernels and declared shapes took to run once; 0 until then.",
+                      Seconds(now.prewarm_time)));
+  out.push_back(Gauge("kernd_prewarm_steps", "Kernels and declared shapes to run once before the daemon is ready.",
+                      now.prewarm_steps));
+  out.push_back(Gauge("kernd_prewarm_steps_done", "Of kernd_prewarm_steps, those that have run.", now.prewarm_done));
+  out.push_back(
+      Gauge("kernd_prewarm_refused", "Declared shapes that cannot be run on this device.", now.prewarm_refused));
+  std::vector<Sample> tuning;
+  for (const std::string_view state : kTuningFileStates) {
+    tuning.push_back({{{"state", std::string(state)}}, state == now.tuning_file ? 1.0 : 0.0});
+  }
+  out.push_back(Family(MetricType::Gauge, "kernd_tuning_file",
+                       "1 for what became of the file of tuned kernels at the start, else 0.", tuning));
 }
 
 void AppendProcess(const ProcessStats& process, std::vector<MetricFamily>& out) {
@@ -182,6 +203,14 @@ Metrics::Metrics(const std::vector<std::string>& methods, const std::vector<std:
   for (const std::string& kernel : WithUnknown(kernels))
     kernel_calls_[kernel] = &kernel_calls.Add({{"kernel", kernel}});
 
+  auto& findings = prometheus::BuildCounter()
+                       .Name("kernd_debug_findings_total")
+                       .Help("Tensors of calls in which --debug-checks found NaN or infinities, or writes past them.")
+                       .Register(registry_);
+  with_nan_ = &findings.Add({{"kind", "nan"}});
+  with_inf_ = &findings.Add({{"kind", "inf"}});
+  overruns_ = &findings.Add({{"kind", "overrun"}});
+
   auto& rejected = prometheus::BuildCounter()
                        .Name("kernd_rejected_total")
                        .Help("Calls refused with RESOURCE_EXHAUSTED or UNAVAILABLE, by reason.")
@@ -207,6 +236,15 @@ void Metrics::CallEnded(const core::CallRecord& record) {
   if (!record.kernel.empty()) Find(kernel_calls_, record.kernel)->Increment();
   if (record.peak_bytes > 0) peak_memory_->Observe(static_cast<double>(record.peak_bytes));
   if (!record.status.ok()) CountRejection(record.status);
+  CountFindings(record.findings);
+}
+
+void Metrics::CountFindings(const std::vector<core::Finding>& findings) {
+  for (const core::Finding& finding : findings) {
+    if (finding.nan > 0) with_nan_->Increment();
+    if (finding.inf > 0) with_inf_->Increment();
+    if (finding.overrun) overruns_->Increment();
+  }
 }
 
 void Metrics::CountRejection(const absl::Status& status) {

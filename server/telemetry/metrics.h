@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +20,9 @@
 #include "server/telemetry/call_count.h"
 
 namespace kernd::telemetry {
+
+// What became of the file of tuned choices.
+inline constexpr std::array<std::string_view, 5> kTuningFileStates = {"none", "missing", "loaded", "stale", "damaged"};
 
 struct PoolGauges {
   std::string pool;
@@ -34,9 +38,17 @@ struct Gauges {
   std::int64_t body_budget_used_bytes = 0;
   std::int64_t body_budget_limit_bytes = 0;
   std::vector<PoolGauges> pools;
-  std::int64_t log_lines_dropped = 0;  // since the start
+  std::int64_t sessions = 0, session_tensors = 0, tensors_filling = 0;  // now
+  std::int64_t sessions_expired = 0, uploads_abandoned = 0;             // since the start
+  std::int64_t log_lines_dropped = 0;                                   // since the start
   bool ready = false;
   absl::Duration time_to_ready;  // from the start of the process to the first readiness; 0 until then
+  // Kernels and declared shapes that run once before that.
+  absl::Duration prewarm_time;       // 0 until it has ended
+  std::int64_t prewarm_steps = 0;    // in all
+  std::int64_t prewarm_done = 0;     // of them
+  std::int64_t prewarm_refused = 0;  // declared shapes that cannot be run here
+  std::string tuning_file = "none";  // one of kTuningFileStates
 };
 
 // Called from the thread that scrapes; must not block for long.
@@ -79,6 +91,7 @@ class Metrics : public core::CallObserver {
   };
 
   void CountRejection(const absl::Status& status);
+  void CountFindings(const std::vector<core::Finding>& findings);
 
   prometheus::Registry registry_;
   std::unordered_map<std::string, MethodMetrics> methods_;
@@ -86,6 +99,7 @@ class Metrics : public core::CallObserver {
   std::unordered_map<std::string, prometheus::Counter*> rejected_;
   std::array<prometheus::Histogram*, core::kNumStages> stage_seconds_;
   prometheus::Histogram* peak_memory_;
+  prometheus::Counter *with_nan_, *with_inf_, *overruns_;
   const GaugeSource gauges_;
 };
 

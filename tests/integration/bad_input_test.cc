@@ -302,7 +302,7 @@ TEST_F(BadInput, OptionsOfTheCall) {
   ExpectRefused(kMatmul, request, StatusCode::NOT_FOUND, "options.placement.device_uuid", OnGpu() ? "GPU-" : "cpu");
   request.mutable_options()->Clear();
   request.mutable_options()->set_session_id(std::string(16, 's'));
-  ExpectRefused(kMatmul, request, StatusCode::UNIMPLEMENTED, "options.session_id", "sessions");
+  ExpectRefused(kMatmul, request, StatusCode::NOT_FOUND, "options.session_id", "of no session");
 }
 
 TEST_F(BadInput, ForcedKernels) {
@@ -313,9 +313,8 @@ TEST_F(BadInput, ForcedKernels) {
 }
 
 TEST_F(BadInput, WhatIsNotBuiltSaysSoByName) {
-  for (const char* path :
-       {"/kernd.v1.Compute/Run", "/kernd.v1.Tensors/OpenSession", "/kernd.v1.Tensors/Put", "/kernd.v1.Tensors/List",
-        "/kernd.v1.KvCache/Create", "/kernd.v1.KvCache/Describe", "/kernd.v1.Device/Autotune"}) {
+  for (const char* path : {"/kernd.v1.Compute/Run", "/kernd.v1.Tensors/RegisterSharedMemory",
+                           "/kernd.v1.KvCache/Create", "/kernd.v1.KvCache/Describe", "/kernd.v1.Device/Autotune"}) {
     const RawReply reply = RawCall(channel_, path, "");
     EXPECT_EQ(reply.status.error_code(), StatusCode::UNIMPLEMENTED) << path;
     EXPECT_EQ(reply.reason, "NOT_BUILT") << path;
@@ -324,8 +323,10 @@ TEST_F(BadInput, WhatIsNotBuiltSaysSoByName) {
     EXPECT_THAT(reply.status.error_message(), HasSubstr(name));
   }
   EXPECT_EQ(RawCall(channel_, "/kernd.v1.Compute/NoSuchMethod", "").status.error_code(), StatusCode::UNIMPLEMENTED);
+  ExpectMatmulRefused([](v1::MatmulOp& op) { op.mutable_a()->mutable_shared()->set_region_id(1); },
+                      StatusCode::UNIMPLEMENTED, "matmul.a.shared", "shared-memory regions");
   ExpectMatmulRefused([](v1::MatmulOp& op) { op.mutable_a()->mutable_resident()->set_id(1); },
-                      StatusCode::UNIMPLEMENTED, "matmul.a.resident", "resident tensors");
+                      StatusCode::INVALID_ARGUMENT, "options.session_id", "matmul.a.resident");
 }
 
 TEST_F(BadInput, PlanSaysWhatTheCallWillHold) {

@@ -12,7 +12,7 @@ import sys
 KERNELS = "kernd/kernels/"
 CLIENT = "kernd/client"
 CORE = "server/core/"
-OBSERVED = ("server/core/call_record.h", "server/core/stage.h", "kernd/kernels/error.h")
+OBSERVED = ("server/core/call_record.h", "server/core/finding.h", "server/core/stage.h", "kernd/kernels/error.h")
 PROTO = ("kernd/v1/", "kernd/wire/", "grpc/", "grpcpp/", "google/")  # generated messages, gRPC, protobuf
 TEST = ("gtest/", "gmock/", "tests/", "proto/", "kernels/", "server/", "client/", "kernd/", "grpc", "google/")
 TOOLS = ("absl/", "nlohmann/")

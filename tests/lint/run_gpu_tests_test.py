@@ -118,6 +118,7 @@ class RunGpuTests(unittest.TestCase):
 
     def test_a_gpu_that_is_there_must_work(self):
         self.program("nvidia-smi", "echo Made Up 9000, 1.2")
+        self.program("compute-sanitizer", "exit 1")
         self.add_test("device_test", report(1), label="gpu")
         code, lines = self.run_it()
         self.assertEqual((code, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
@@ -126,6 +127,23 @@ class RunGpuTests(unittest.TestCase):
         self.program("kernd", KERND.replace("kernd 0.0.0", "kernd 0.0.0 (CUDA none)"))
         code, lines = self.run_it()
         self.assertEqual((code, lines[-1]), (0, "2 passed, 0 failed, 1 skipped"))
+
+    def test_small_gpu_cases_run_under_the_sanitizer(self):
+        self.program("nvidia-smi", "echo Made Up 9000, 1.2")
+        self.program("kernd", KERND.replace("kernd 0.0.0", "kernd 0.0.0 (CUDA none)"))
+        self.add_test("matmul_gpu_test", report(2), label="gpu")
+        self.add_test("other_gpu_test", report(2), label="gpu")
+        code, lines = self.run_it("--filter", "sanit|check")
+        if not any("compute-sanitizer" in line for line in lines):
+            self.skipTest("this machine has a compute-sanitizer of its own")
+        self.assertIn("    SKIPPED memcheck, racecheck, synccheck, initcheck: there is no compute-sanitizer here", lines)
+        # Under a tool that finds something in one of its four forms.
+        self.program("compute-sanitizer", '[[ $GTEST_FILTER == *EmptyResults* ]] || exit 9\n"${!#}"\n[[ $2 != racecheck ]] || exit 99')
+        code, lines = self.run_it("--filter", "check@")
+        self.assertEqual((code, lines[-1]), (1, "9 passed, 1 failed, 1 skipped"), lines)
+        self.assertTrue(any(line.startswith("FAILED   racecheck@matmul_gpu_test") for line in lines), lines)
+        _, lines = self.run_it("--list", "--quick")
+        self.assertEqual(lines, [])
 
     def test_the_filter_chooses(self):
         self.add_test("good_test", report(1))

@@ -31,6 +31,9 @@ class FakeGpu final : public gpu::Driver {
 
   DeviceInfo info;                              // an H200 in all but speed
   std::int64_t memory = std::int64_t{1} << 30;  // of the device
+  double microseconds_a_row = 1e-3;             // of a result, in the estimates of FakeKernels
+  // Runs after each of FakeKernels with its result D or O: for kernels that write where they should not.
+  std::function<void(float* result, std::int64_t elements)> after_kernel;
 
   // The `nth` next call of this name ("Allocate", "CopyIn", "Launch", ...) fails with `status`; 1 is the next one.
   void FailNext(const std::string& call, int nth, absl::Status status);
@@ -60,6 +63,8 @@ class FakeGpu final : public gpu::Driver {
   absl::Status Synchronize(Stream stream) override;
   absl::Status CopyIn(std::byte* device, const std::byte* host, std::int64_t bytes, Stream stream) override;
   absl::Status CopyOut(std::byte* host, const std::byte* device, std::int64_t bytes, Stream stream) override;
+  absl::Status CopyRows(std::byte* to, const std::byte* from, std::int64_t pitch, std::int64_t row_bytes,
+                        std::int64_t rows, Stream stream) override;
   absl::StatusOr<std::byte*> AllocatePinned(std::int64_t bytes) override;
   void FreePinned(std::byte* memory) override;
   absl::StatusOr<gpu::Pool> CreatePool(std::int64_t limit) override;

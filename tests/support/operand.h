@@ -100,15 +100,15 @@ class Operand {
   Guarded bytes_;
 };
 
-// `shape` contiguous, or with gaps before each dimension but the last.
-inline TensorSpec SpecOf(DataType dtype, Dims shape, Random* gaps = nullptr) {
+// `shape` contiguous, or with gaps before each dimension but the last: up to five times `gap` elements.
+inline TensorSpec SpecOf(DataType dtype, Dims shape, Random* gaps = nullptr, std::int64_t gap = 1) {
   TensorSpec spec{.dtype = dtype, .shape = std::move(shape)};
   if (gaps == nullptr) return spec;
   std::int64_t stride = 1;
   spec.strides.assign(spec.shape.size(), 1);
   for (int i = static_cast<int>(spec.shape.size()) - 1; i >= 0; --i) {
     spec.strides[i] = stride;
-    stride = stride * std::max<std::int64_t>(spec.shape[i], 1) + Pick(*gaps, 0, 5);
+    stride = stride * std::max<std::int64_t>(spec.shape[i], 1) + gap * Pick(*gaps, 0, 5);
   }
   return spec;
 }

@@ -29,6 +29,13 @@ void ReadDetails(RawReply& reply) {
 
 }  // namespace
 
+RawReply Explained(const grpc::Status& status) {
+  RawReply reply;
+  reply.status = status;
+  ReadDetails(reply);
+  return reply;
+}
+
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);

@@ -33,6 +33,9 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
 RawReply RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path, const std::string& body,
                  const RawOptions& options = {});
 
+// A status that came by any other way, with what it carries.
+RawReply Explained(const grpc::Status& status);
+
 template <typename Reply>
 RawReply Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
               const google::protobuf::Message& request, Reply& reply, const RawOptions& options = {}) {

@@ -59,12 +59,32 @@ TEST(Parse, EveryOptionReachesItsField) {
                                            "off",
                                            "--port-file",
                                            "/tmp/port",
+                                           "--advertise",
+                                           "10.0.0.7:50051",
                                            "--backend",
                                            "cpu",
+                                           "--resident-memory",
+                                           "30%",
+                                           "--session-quota",
+                                           "4MiB",
+                                           "--max-sessions",
+                                           "8",
+                                           "--session-lease",
+                                           "90s",
+                                           "--fill-timeout",
+                                           "9s",
                                            "--cpu-threads",
                                            "3",
                                            "--io-threads",
                                            "2",
+                                           "--prewarm",
+                                           "matmul:f32:1x2x3,attention:f16:1x2x3x4:causal",
+                                           "--prewarm",
+                                           "matmul:f16:4x5x6",
+                                           "--debug-checks",
+                                           "true",
+                                           "--tuning-file",
+                                           "/var/lib/kernd/tuning",
                                            "--memory-limit",
                                            "1GiB",
                                            "--body-budget",
@@ -100,9 +120,19 @@ TEST(Parse, EveryOptionReachesItsField) {
   EXPECT_THAT(options.listen.grpc, ElementsAre(Address{.host = "0.0.0.0", .port = 0}));
   EXPECT_EQ(options.listen.http, std::nullopt);
   EXPECT_EQ(options.listen.port_file, "/tmp/port");
+  EXPECT_EQ(options.listen.advertise, "10.0.0.7:50051");
   EXPECT_EQ(options.compute.backend, BackendChoice::kCpu);
+  EXPECT_EQ(options.sessions.resident, (Share{.percent = 30}));
+  EXPECT_EQ(options.sessions.quota, (Share{.bytes = 4 * kMiB}));
+  EXPECT_EQ(options.sessions.max_sessions, 8);
+  EXPECT_EQ(options.sessions.lease, absl::Seconds(90));
+  EXPECT_EQ(options.sessions.fill_timeout, absl::Seconds(9));
   EXPECT_EQ(options.compute.cpu_threads, 3);
   EXPECT_EQ(options.compute.io_threads, 2);
+  EXPECT_THAT(options.compute.prewarm,
+              ElementsAre("matmul:f32:1x2x3", "attention:f16:1x2x3x4:causal", "matmul:f16:4x5x6"));
+  EXPECT_TRUE(options.compute.debug_checks);
+  EXPECT_EQ(options.gpu.tuning_file, "/var/lib/kernd/tuning");
   EXPECT_EQ(options.limits.memory_bytes, kGiB);
   EXPECT_EQ(options.limits.body_budget_bytes, 8 * kGiB / 10);
   EXPECT_EQ(options.limits.default_body_bytes, kMiB);
@@ -119,6 +149,15 @@ TEST(Parse, EveryOptionReachesItsField) {
   EXPECT_EQ(options.logging.level, "debug");
   EXPECT_TRUE(options.logging.json);
   EXPECT_FALSE(options.logging.calls);
+}
+
+TEST(Parse, ShapesToPrewarmAreAListLikeAnyOther) {
+  const Folder folder;
+  const std::string file = folder.Write("kernd.toml", "prewarm = [\"matmul:f32:1x2x3\", \"matmul:f32:4x5x6\"]\n");
+  EXPECT_THAT(MustParse({"--config", file}).compute.prewarm, ElementsAre("matmul:f32:1x2x3", "matmul:f32:4x5x6"));
+  EXPECT_THAT(MustParse({"--config", file, "--prewarm", ""}).compute.prewarm, IsEmpty());
+  EXPECT_THAT(MustParse({"--config", folder.Write("none", "prewarm = \"\"\n")}).compute.prewarm, IsEmpty());
+  EXPECT_THAT(MustParse({}).compute.prewarm, IsEmpty());
 }
 
 TEST(Parse, ZeroThreadsAreTheDefault) {

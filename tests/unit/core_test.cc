@@ -345,5 +345,53 @@ TEST_F(EngineTest, ManyThreadsLoseNothing) {
   EXPECT_EQ(bytes_.use_count(), 1);
 }
 
+std::vector<DeclaredShape> Declared(const std::vector<std::string>& texts) {
+  auto shapes = ParseShapes(texts, "shapes");
+  EXPECT_TRUE(shapes.ok()) << shapes.status();
+  return *std::move(shapes);
+}
+
+TEST_F(EngineTest, DeclaredShapesRunBeforeItIsReady) {
+  Make();
+  backend_->Open();
+  std::vector<std::string> seen;
+  const auto progress = [&](int done, int total, std::string_view what) {
+    EXPECT_FALSE(engine_->ready());
+    EXPECT_EQ(total, 2);
+    seen.push_back(std::to_string(done) + std::string(what));
+  };
+  const auto refused = [](const DeclaredShape& shape, const absl::Status& why) { ADD_FAILURE() << shape.text << why; };
+  ASSERT_TRUE(engine_->Start(progress, Declared({"matmul:f32:3x4x5", "matmul:f32:7x4x5"}), refused).ok());
+  EXPECT_TRUE(engine_->ready());
+  EXPECT_THAT(backend_->ran, ElementsAre(3, 7));
+  EXPECT_THAT(seen, ElementsAre("0matmul:f32:3x4x5", "1matmul:f32:7x4x5", "2"));
+  EXPECT_EQ(engine_->load().memory_used, 0);
+  EXPECT_EQ(engine_->load().calls, 0);
+}
+
+TEST_F(EngineTest, DeclaredShapesThatCannotRunAreToldAndNoMore) {
+  Make();
+  backend_->Open();
+  std::vector<std::string> told;
+  const auto refused = [&](const DeclaredShape& shape, const absl::Status& why) {
+    EXPECT_TRUE(absl::IsResourceExhausted(why)) << why;
+    told.push_back(shape.text);
+  };
+  const auto quiet = [](int, int, std::string_view) {};
+  ASSERT_TRUE(engine_->Start(quiet, Declared({"matmul:f32:1000x1000x1000", "matmul:f32:7x4x5"}), refused).ok());
+  EXPECT_THAT(told, ElementsAre("matmul:f32:1000x1000x1000"));
+  EXPECT_THAT(backend_->ran, ElementsAre(7));
+}
+
+TEST_F(EngineTest, AKernelThatFailsOnADeclaredShapeIsAFailure) {
+  Make();
+  backend_->Open();
+  backend_->result = absl::InternalError("no image");
+  const absl::Status status = engine_->Start([](int, int, std::string_view) {}, Declared({"matmul:f32:3x4x5"}),
+                                             [](const DeclaredShape&, const absl::Status&) { ADD_FAILURE(); });
+  EXPECT_EQ(status, absl::InternalError("matmul:f32:3x4x5: no image"));
+  EXPECT_FALSE(engine_->ready());
+}
+
 }  // namespace
 }  // namespace kernd::core

@@ -4,3 +4,4 @@ foreach(test cpu_attention_test cpu_attention_contract_test cpu_matmul_test cpu_
   # GCC 12 takes the move of a fresh absl::InlinedVector (a shape) for a read of its unset half.
   target_compile_options(${test} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized -Wno-maybe-uninitialized>)
 endforeach()
+kernd_test(cpu_checks_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_checks_test.cc DEPS kernd_cpu)

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <thread>
 
 #include "kernd/kernels/error.h"
@@ -338,6 +342,46 @@ TEST_F(GpuBackendTest, APrewarmThatFailsNamesTheKernel) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("matmul_f32_sm75_fake: no image"));
 }
 
+TEST_F(GpuBackendTest, LongStepsRunInSlices) {
+  Start();
+  gpu_->microseconds_a_row = 1000;  // 2 s in all, of which 256 rows are the least
+  const Matmul matmul(2048, 16, 3);
+  const core::CallPtr call = Run(MakeCall(matmul));
+  ASSERT_TRUE(call->status.ok()) << call->status;
+  EXPECT_EQ(gpu_->calls("Launch"), 8);
+  EXPECT_EQ(BytesOf(call->results[0]), matmul.Expected());
+}
+
+TEST_F(GpuBackendTest, ALongStepEndsWithItsSliceWhenTheClientGoes) {
+  Start();
+  gpu_->microseconds_a_row = 1000;
+  const Matmul matmul(2048, 16, 3);
+  const core::CallPtr call = MakeCall(matmul);
+  gpu_->AtNext("Launch", 3, [&] { call->Abandon(); });
+  EXPECT_TRUE(absl::IsCancelled(Run(call)->status)) << call->status;
+  EXPECT_EQ(gpu_->calls("Launch"), 3) << "of eight";
+  EXPECT_EQ(gpu_->pending(), 0);
+  EXPECT_EQ(Pool("device").used, 0);
+  EXPECT_TRUE(Run(MakeCall(matmul))->status.ok());
+}
+
+TEST_F(GpuBackendTest, AtMostTwoSlicesAreUnderWay) {
+  Start();
+  gpu_->microseconds_a_row = 1000;
+  const Matmul matmul(2048, 16, 3);
+  const core::CallPtr call = MakeCall(matmul);
+  int begun = 0, done = 0, most = 0;
+  gpu_->after_kernel = [&](float*, std::int64_t) { ++done; };
+  std::function<void()> count = [&] {
+    most = std::max(most, ++begun - done);
+    gpu_->AtNext("Launch", 1, count);
+  };
+  gpu_->AtNext("Launch", 1, count);
+  EXPECT_TRUE(Run(call)->status.ok()) << call->status;
+  EXPECT_EQ(begun, 8);
+  EXPECT_EQ(most, 2);
+}
+
 TEST_F(GpuBackendTest, RefusesKernelsOfOtherDevices) {
   Start();
   Matmul matmul(8, 8, 8);
@@ -365,6 +409,81 @@ TEST_F(GpuBackendTest, SaysWhatItIs) {
   for (const core::DtypeSupport& row : backend_->Support()) {
     EXPECT_EQ(row.why_not.empty(), row.dtype == DataType::kF32) << Name(row.dtype);
   }
+}
+
+class GpuChecksTest : public GpuBackendTest {
+ protected:
+  void SetUp() override {
+    BackendOptions options;
+    options.debug_checks = true;
+    options.chunk_bytes = 1024;
+    Start(options);
+  }
+};
+
+TEST_F(GpuChecksTest, FindNothingInGoodCalls) {
+  for (const std::int64_t size : {1, 7, 33, 100}) {
+    const Matmul matmul(size, size + 3, size + 1);
+    const core::CallPtr call = Run(MakeCall(matmul));
+    ASSERT_TRUE(call->status.ok()) << call->status;
+    EXPECT_EQ(BytesOf(call->results[0]), matmul.Expected());
+    EXPECT_THAT(call->findings, ElementsAre());
+    EXPECT_EQ(Pool("device").used, 0);
+  }
+  const Matmul matmul(5, 6, 7);
+  const core::CallPtr call = MakeCall(matmul);
+  EXPECT_GT(call->plan.steps[0].memory.workspace, kDeviceAlignment) << "guards and counts are accounted for";
+}
+
+TEST_F(GpuChecksTest, CountWhatIsNoNumber) {
+  Matmul matmul(4, 5, 6);
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  std::memcpy(matmul.a.data() + 4 * 7, &nan, 4);     // row 1
+  std::memcpy(matmul.bias.data() + 4 * 2, &inf, 4);  // column 2
+  const Matmul first(2, 2, 2);
+  core::Program program;
+  program.steps.emplace_back(first.step);
+  program.steps.emplace_back(matmul.step);
+  const core::CallPtr call = Run(MakeCall(std::move(program)));
+  ASSERT_TRUE(call->status.ok()) << call->status;
+  EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "steps[1].a", .nan = 1},
+                                          core::Finding{.tensor = "steps[1].bias", .inf = 1},
+                                          core::Finding{.tensor = "steps[1].d", .nan = 5, .inf = 3}));
+}
+
+// One element before the first, behind the last, and in the last byte of the guard's reach.
+TEST_F(GpuChecksTest, AWriteOutsideOfAResultIsInternal) {
+  const Matmul matmul(5, 7, 3);  // 140 bytes: the guard begins inside the alignment
+  for (const std::int64_t at : {-1, -64, 35, 36, 64, 127}) {
+    SCOPED_TRACE(at);
+    gpu_->after_kernel = [at](float* result, std::int64_t) { result[at] = 1; };
+    const core::CallPtr call = Run(MakeCall(matmul));
+    EXPECT_TRUE(absl::IsInternal(call->status)) << call->status;
+    EXPECT_THAT(std::string(call->status.message()), HasSubstr("wrote past the result \"d\""));
+    EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "d", .overrun = true}));
+    EXPECT_TRUE(call->results.empty());
+  }
+  gpu_->after_kernel = nullptr;
+  EXPECT_TRUE(Run(MakeCall(matmul))->status.ok());
+  EXPECT_EQ(lost_, 0);
+}
+
+TEST_F(GpuChecksTest, AttentionToo) {
+  core::AttentionStep step;
+  step.problem.q = step.problem.k = step.problem.v = {.dtype = DataType::kF32, .shape = {1, 2, 3, 4}};
+  step.problem.want_lse = true;
+  Bytes q = Ramp(24, -1), v = Ramp(24, 2);
+  const float nan = std::nanf("");
+  std::memcpy(v.data(), &nan, 4);
+  step.q.runs = step.k.runs = {q};
+  step.v.runs = {v};
+  core::Program program;
+  program.steps.emplace_back(std::move(step));
+  gpu_->after_kernel = [](float* o, std::int64_t elements) { o[elements] = 0; };
+  const core::CallPtr call = Run(MakeCall(std::move(program)));
+  EXPECT_TRUE(absl::IsInternal(call->status)) << call->status;
+  EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "v", .nan = 1},
+                                          core::Finding{.tensor = "o", .nan = 3, .overrun = true}));
 }
 
 }  // namespace

@@ -43,5 +43,22 @@ TEST(DeviceLayout, AlignsEverythingAndRefusesWhatWraps) {
   EXPECT_FALSE(LayOut({1}, 0, {}, -1).has_value());
 }
 
+TEST(DeviceLayout, GuardsReachFromTheLastByteOfAResultToTheNext) {
+  const auto layout = LayOut({1}, 0, {257, 0}, 5, Guarded::kYes);
+  ASSERT_TRUE(layout.has_value());
+  EXPECT_THAT(layout->result_at, ElementsAre(512, 1280));
+  ASSERT_EQ(layout->guards.size(), 3u);
+  const std::int64_t expected[][2] = {{256, 256}, {512 + 257, 511}, {1280, 256}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(layout->guards[i].at, expected[i][0]) << i;
+    EXPECT_EQ(layout->guards[i].bytes, expected[i][1]) << i;
+  }
+  EXPECT_EQ(layout->counts_at, 1536);
+  EXPECT_EQ(layout->workspace_at, 1792);
+  EXPECT_EQ(layout->bytes(), 2048) << "all of it is accounted for";
+  EXPECT_EQ(layout->output_bytes, 512);
+  EXPECT_TRUE(LayOut({1}, 0, {}, 0, Guarded::kYes)->guards.empty());
+}
+
 }  // namespace
 }  // namespace kernd::gpu

@@ -104,6 +104,16 @@ TEST(CallLog, LevelFollowsTheCode) {
   }
 }
 
+TEST(CallLog, FindingsAreAWarning) {
+  core::CallRecord record = SomeCall();
+  record.findings = {{.tensor = "a", .nan = 3}, {.tensor = "d", .nan = 12, .inf = 1, .overrun = true}};
+  Json line = Json::parse(CallLines(true, record).at(0));
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_EQ(line["findings"], "a 3 NaN; d 12 NaN, 1 Inf, overrun");
+  record.status = absl::InternalError("x");
+  EXPECT_EQ(Json::parse(CallLines(true, record).at(0))["level"], "error");
+}
+
 TEST(CallLog, ReasonAndMessage) {
   core::CallRecord record = SomeCall();
   record.status = InvalidField("a.shape", "[2]", "must have two dimensions");

@@ -30,12 +30,19 @@ Gauges SomeGauges() {
           .pools = {{"tensors", 10, 20, 15}},
           .log_lines_dropped = 4,
           .ready = true,
-          .time_to_ready = absl::Milliseconds(250)};
+          .time_to_ready = absl::Milliseconds(250),
+          .prewarm_time = absl::Milliseconds(125),
+          .prewarm_steps = 9,
+          .prewarm_done = 7,
+          .prewarm_refused = 2,
+          .tuning_file = "stale"};
 }
 
 Metrics MakeMetrics() {
-  return Metrics({"Compute/Attention", "Compute/Matmul"}, {"matmul_f32_cpu_onednn"},
-                 {.version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12", .cuda_toolkit = "13.0"}, SomeGauges);
+  return Metrics(
+      {"Compute/Attention", "Compute/Matmul"}, {"matmul_f32_cpu_onednn"},
+      {.version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12", .cuda_toolkit = "13.0"},
+      SomeGauges);
 }
 
 // The value behind "name{labels} " on the page; NaN where there is none.
@@ -45,6 +52,30 @@ double ValueOf(const Metrics& metrics, const std::string& series) {
     if (line.starts_with(series + " ")) return std::stod(line.substr(series.size() + 1));
   }
   return std::nan("");
+}
+
+TEST(Metrics, FindingsCountTensors) {
+  Metrics metrics = MakeMetrics();
+  for (const char* kind : {"nan", "inf", "overrun"}) {
+    EXPECT_EQ(ValueOf(metrics, std::string("kernd_debug_findings_total{kind=\"") + kind + "\"}"), 0);
+  }
+  core::CallRecord record = SomeCall();
+  record.findings = {{.tensor = "a", .nan = 3}, {.tensor = "d", .nan = 12, .inf = 1, .overrun = true}};
+  metrics.CallEnded(record);
+  EXPECT_EQ(ValueOf(metrics, "kernd_debug_findings_total{kind=\"nan\"}"), 2);
+  EXPECT_EQ(ValueOf(metrics, "kernd_debug_findings_total{kind=\"inf\"}"), 1);
+  EXPECT_EQ(ValueOf(metrics, "kernd_debug_findings_total{kind=\"overrun\"}"), 1);
+}
+
+TEST(Metrics, PrewarmAndTuningFile) {
+  const Metrics metrics = MakeMetrics();
+  EXPECT_EQ(ValueOf(metrics, "kernd_prewarm_seconds"), 0.125);
+  EXPECT_EQ(ValueOf(metrics, "kernd_prewarm_steps"), 9);
+  EXPECT_EQ(ValueOf(metrics, "kernd_prewarm_steps_done"), 7);
+  EXPECT_EQ(ValueOf(metrics, "kernd_prewarm_refused"), 2);
+  for (const std::string_view state : kTuningFileStates) {
+    EXPECT_EQ(ValueOf(metrics, "kernd_tuning_file{state=\"" + std::string(state) + "\"}"), state == "stale");
+  }
 }
 
 TEST(Metrics, KnownSeriesStartAtZero) {
@@ -147,7 +178,9 @@ TEST(Metrics, StateAndBuild) {
   EXPECT_EQ(ValueOf(metrics, "kernd_log_lines_dropped_total"), 4);
   EXPECT_EQ(ValueOf(metrics, "kernd_ready"), 1);
   EXPECT_EQ(ValueOf(metrics, "kernd_time_to_ready_seconds"), 0.25);
-  EXPECT_EQ(ValueOf(metrics, R"(kernd_build_info{backend="cpu",compiler="GNU 12",cuda_toolkit="13.0",revision="abc",version="1.2.3"})"), 1);
+  constexpr char kBuild[] =
+      R"(kernd_build_info{backend="cpu",compiler="GNU 12",cuda_toolkit="13.0",revision="abc",version="1.2.3"})";
+  EXPECT_EQ(ValueOf(metrics, kBuild), 1);
 }
 
 TEST(Metrics, ManyThreadsLoseNothing) {

@@ -27,7 +27,8 @@ using ::testing::Not;
 
 struct Fixture {
   Fixture() {
-    facts.build = {.version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12", .cuda_toolkit = "13.0"};
+    facts.build = {
+        .version = "1.2.3", .revision = "abc", .backend = "cpu", .compiler = "GNU 12", .cuda_toolkit = "13.0"};
     facts.devices = {{.uuid = "GPU-1",
                       .name = "NVIDIA H200",
                       .tier = "advanced",
