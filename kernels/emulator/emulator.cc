@@ -306,28 +306,46 @@ void SetOrder(Order order, std::uint64_t seed) {
   block_of_thread.random.seed(seed);
 }
 
-Counters& Counts() { return block_of_thread.counters; }
-void ResetCounters() { block_of_thread.counters = {}; }
+Counters& Counts() {
+  return block_of_thread.counters;
+}
+void ResetCounters() {
+  block_of_thread.counters = {};
+}
 
 void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   block_of_thread.Run(kernel, grid, block, shared_bytes, thread);
 }
 
-const Index3& ThreadIndex() { return block_of_thread.current().index; }
-const Index3& BlockIndex() { return block_of_thread.block; }
-const Index3& BlockDim() { return block_of_thread.block_dim; }
-const Index3& GridDim() { return block_of_thread.grid; }
+const Index3& ThreadIndex() {
+  return block_of_thread.current().index;
+}
+const Index3& BlockIndex() {
+  return block_of_thread.block;
+}
+const Index3& BlockDim() {
+  return block_of_thread.block_dim;
+}
+const Index3& GridDim() {
+  return block_of_thread.grid;
+}
 
-void Barrier() { block_of_thread.Arrive(false, "__syncthreads"); }
+void Barrier() {
+  block_of_thread.Arrive(false, "__syncthreads");
+}
 
 bool BarrierOr(bool value) {
   block_of_thread.Arrive(value, "__syncthreads_or");
   return block_of_thread.any();
 }
 
-void Collective(const char* what, void* lane, void (*all)(void* const*)) { block_of_thread.Collect(what, lane, all); }
+void Collective(const char* what, void* lane, void (*all)(void* const*)) {
+  block_of_thread.Collect(what, lane, all);
+}
 
-std::byte* SharedMemory() { return block_of_thread.shared(); }
+std::byte* SharedMemory() {
+  return block_of_thread.shared();
+}
 
 std::uint32_t SharedOffset(const void* address) {
   const auto distance = static_cast<const std::byte*>(address) - block_of_thread.shared();
@@ -344,9 +362,15 @@ std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what
   return block_of_thread.Touched(offset, bytes, true, what);
 }
 
-void CopyAsync(std::uint32_t to, const void* from, unsigned bytes) { block_of_thread.Issue({to, from, bytes}); }
-void CommitCopies() { block_of_thread.Commit(); }
-void WaitCopies(unsigned newest) { block_of_thread.Wait(newest); }
+void CopyAsync(std::uint32_t to, const void* from, unsigned bytes) {
+  block_of_thread.Issue({to, from, bytes});
+}
+void CommitCopies() {
+  block_of_thread.Commit();
+}
+void WaitCopies(unsigned newest) {
+  block_of_thread.Wait(newest);
+}
 
 void Fail(const char* format, ...) {
   if (block_of_thread.running()) {

@@ -3,11 +3,10 @@
 // run one after the other.
 //
 // Stricter than a device where that finds mistakes. What ends the process with a line that names block and thread:
-//   a warp whose lanes meet at different collectives, or of which a lane has left; a barrier that some threads never reach
-//   shared memory outside the block's, or misaligned
-//   what reads shared memory that an asynchronous copy is still to fill, or that another warp wrote since the last
-//   barrier; what writes where another warp read or wrote since then (accesses of the primitives, not plain C++)
-//   touching a guard page of guarded_memory.h
+//   a warp whose lanes meet at different collectives, or of which a lane has left; a barrier that some threads never
+//   reach shared memory outside the block's, or misaligned what reads shared memory that an asynchronous copy is still
+//   to fill, or that another warp wrote since the last barrier; what writes where another warp read or wrote since then
+//   (accesses of the primitives, not plain C++) touching a guard page of guarded_memory.h
 // Shared memory starts as NaN, and an asynchronous copy leaves NaN in its place until the wait that guarantees it.
 //
 // One launch at a time in a process thread; host threads do not share anything.
@@ -28,7 +27,7 @@ struct Index3 {
 
 // Which warp of a block goes next. Right kernels give the same bits in any order.
 enum class Order : std::uint8_t {
-  kAscending,   // each warp as far as it gets
+  kAscending,  // each warp as far as it gets
   kDescending,
   kRandom,  // another one at every collective
   kVaried,  // each launch has the next of these three; so it is until SetOrder
@@ -49,11 +48,12 @@ struct Counters {
 Counters& Counts();
 void ResetCounters();
 
-// Calls `thread` as every thread of every block. `shared_bytes`: of dynamic shared memory. One-dimensional blocks, whole
-// warps.
+// Calls `thread` as every thread of every block. `shared_bytes`: of dynamic shared memory. One-dimensional blocks,
+// whole warps.
 void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
-// --- Of the running thread: for the device's names (cuda/cuda_runtime.h) and primitives (kernels/gpu/device) ----------
+// --- Of the running thread: for the device's names (cuda/cuda_runtime.h) and primitives (kernels/gpu/device)
+// ----------
 
 const Index3& ThreadIndex();
 const Index3& BlockIndex();

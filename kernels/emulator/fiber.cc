@@ -71,7 +71,9 @@ void Fiber::Resume() {
   KerndSwitchStack(&context_->outside, context_->inside);
 }
 
-void Fiber::Yield() { KerndSwitchStack(&context_->inside, context_->outside); }
+void Fiber::Yield() {
+  KerndSwitchStack(&context_->inside, context_->outside);
+}
 
 #else
 
@@ -83,18 +85,21 @@ void Fiber::Start(void (*entry)(void*), void* argument) {
   getcontext(&context_->inside);
   context_->inside.uc_stack = {.ss_sp = stack_, .ss_size = kStackBytes};
   const auto both = reinterpret_cast<std::uintptr_t>(argument), call = reinterpret_cast<std::uintptr_t>(entry);
-  makecontext(
-      &context_->inside, reinterpret_cast<void (*)()>(+[](unsigned f0, unsigned f1, unsigned a0, unsigned a1) {
-        const auto join = [](unsigned low, unsigned high) { return low | static_cast<std::uintptr_t>(high) << 32; };
-        reinterpret_cast<void (*)(void*)>(join(f0, f1))(reinterpret_cast<void*>(join(a0, a1)));
-      }),
-      4, static_cast<unsigned>(call), static_cast<unsigned>(call >> 32), static_cast<unsigned>(both),
-      static_cast<unsigned>(both >> 32));
+  makecontext(&context_->inside, reinterpret_cast<void (*)()>(+[](unsigned f0, unsigned f1, unsigned a0, unsigned a1) {
+    const auto join = [](unsigned low, unsigned high) { return low | static_cast<std::uintptr_t>(high) << 32; };
+    reinterpret_cast<void (*)(void*)>(join(f0, f1))(reinterpret_cast<void*>(join(a0, a1)));
+  }),
+              4, static_cast<unsigned>(call), static_cast<unsigned>(call >> 32), static_cast<unsigned>(both),
+              static_cast<unsigned>(both >> 32));
 }
 
-void Fiber::Resume() { swapcontext(&context_->outside, &context_->inside); }
+void Fiber::Resume() {
+  swapcontext(&context_->outside, &context_->inside);
+}
 
-void Fiber::Yield() { swapcontext(&context_->inside, &context_->outside); }
+void Fiber::Yield() {
+  swapcontext(&context_->inside, &context_->outside);
+}
 
 #endif
 

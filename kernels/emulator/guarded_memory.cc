@@ -23,7 +23,8 @@ std::int64_t Page() {
   return page;
 }
 
-// A fault within a kernel becomes a line that says whose it was. On a stack of its own, as the fiber's may be the cause.
+// A fault within a kernel becomes a line that says whose it was. On a stack of its own, as the fiber's may be the
+// cause.
 void NameTheFault() {
   static const bool once = [] {
     static char stack[64 << 10];
@@ -44,9 +45,10 @@ GuardedMemory::GuardedMemory(std::int64_t bytes) : bytes_(bytes) {
   const std::int64_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t inner = std::max(Page(), (padded + Page() - 1) / Page() * Page());
   mapped_ = inner + 2 * Page();
-  void* const memory = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED ||
-      mprotect(static_cast<std::byte*>(memory) + Page(), static_cast<std::size_t>(inner), PROT_READ | PROT_WRITE) != 0) {
+  void* const memory =
+      mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || mprotect(static_cast<std::byte*>(memory) + Page(), static_cast<std::size_t>(inner),
+                                       PROT_READ | PROT_WRITE) != 0) {
     std::perror("emulator: guarded memory");
     std::abort();
   }

@@ -9,8 +9,8 @@
 
 namespace kernd::emulator {
 
-// Bytes aligned to 16. All of them 0xff at first, NaN in every floating type, like the bytes around them; but 0, and not
-// yet in memory, where there is more than a GiB.
+// Bytes aligned to 16. All of them 0xff at first, NaN in every floating type, like the bytes around them; but 0, and
+// not yet in memory, where there is more than a GiB.
 class GuardedMemory {
  public:
   GuardedMemory() = default;

@@ -1,5 +1,5 @@
-// The table of what the emulator runs, in the place of kernels/gpu/variants.cc: the kernels whose instructions it has. Of
-// those for ordinary cores, attention_simt.cu is built as well, and tested by a sample.
+// The table of what the emulator runs, in the place of kernels/gpu/variants.cc: the kernels whose instructions it has.
+// Of those for ordinary cores, attention_simt.cu is built as well, and tested by a sample.
 #include "kernels/gpu/variants.h"
 
 namespace kernd {

@@ -17,8 +17,8 @@ enum class Half : std::uint8_t { kF16, kBF16 };
 void Mma16x8x16(Half type, float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 void Mma16x8x8(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b);
 
-// ldmatrix.sync.aligned.m8n8.x{1,2,4}[.trans].shared.b16: lane 8 i + j has the place of row j of matrix i. Register i of
-// a lane gets row g, columns 2 t and 2 t + 1 of it; .trans: rows 2 t and 2 t + 1 of column g.
+// ldmatrix.sync.aligned.m8n8.x{1,2,4}[.trans].shared.b16: lane 8 i + j has the place of row j of matrix i. Register i
+// of a lane gets row g, columns 2 t and 2 t + 1 of it; .trans: rows 2 t and 2 t + 1 of column g.
 void LoadMatrices(std::uint32_t* registers, int matrices, bool transposed, std::uint32_t place);
 
 // Shuffles of whole warps.

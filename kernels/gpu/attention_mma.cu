@@ -2,17 +2,18 @@
 // Tile: 128 rows (a row: a query of one head of a kv head's group) by 64 keys, 4 warps of 32 rows; 64 rows, 16 a warp,
 //   past 128 channels or where rows are few. A row's bits do not depend on which. S, P and O stay in registers.
 // Shared memory: Q, and one buffer each of K and V, swizzled (device/shared.cuh): 64 KiB and 2 for the rows at D128, so
-//   that an SM of an H100 has two blocks and a block fits on SM 8.6. K of the next tile is copied while P V is computed,
-//   V while Q K^T and the softmax are. SM 7.5 copies at once, through registers.
+//   that an SM of an H100 has two blocks and a block fits on SM 8.6. K of the next tile is copied while P V is
+//   computed, V while Q K^T and the softmax are. SM 7.5 copies at once, through registers.
 // Sequences with few rows and many keys are cut along the keys: 16 rows and less by attention_mma_decode.cuh.
 // Values that are not finite: attention_mma_fragment.cuh.
-// Limits: channels and strides are multiples of 8; positions below 2^31. Channels are padded to 32, 64, 96, 128, 192/128,
+// Limits: channels and strides are multiples of 8; positions below 2^31. Channels are padded to 32, 64, 96, 128,
+// 192/128,
 //   192 or 256, V's with them.
 // Time, for D128 on an H200: a tile is 256 mma.sync of each warp, 8 clocks apiece at A100's rate and about 6.4 at what
 //   mma.sync is known to get out of Hopper: 1640 clocks for 2 x 128 x 64 x 256 FLOP, so at most 132 SMs x 1.7 GHz x
 //   2560 FLOP a clock = 570 TFLOP/s. Beside them a warp issues 80 ldmatrix and about 800 others, and its exponentials
-//   take 512 clocks: hidden if the SM's two blocks are out of step. ldmatrix reads 160 KiB, 1280 clocks: the next bound.
-//   Expected: 55 to 65 % of the floor, 310 to 370. Not measured yet.
+//   take 512 clocks: hidden if the SM's two blocks are out of step. ldmatrix reads 160 KiB, 1280 clocks: the next
+//   bound. Expected: 55 to 65 % of the floor, 310 to 370. Not measured yet.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -48,16 +49,16 @@ std::string WhyNotRows(std::string_view name, const HeadStrides& strides, const 
   if (channels % 8 != 0 || channels == 0 || channels > 256) {
     return absl::StrCat(std::string(name), " has ", channels, " channels: a multiple of 8, at most 256");
   }
-  const bool aligned = strides.row % 8 == 0 && (heads <= 1 || strides.head % 8 == 0) &&
-                       (g.batch <= 1 || strides.batch % 8 == 0);
+  const bool aligned =
+      strides.row % 8 == 0 && (heads <= 1 || strides.head % 8 == 0) && (g.batch <= 1 || strides.batch % 8 == 0);
   return aligned ? "" : absl::StrCat(std::string(name), " has strides that are no multiples of 8 elements");
 }
 
 template <MmaKind kKind>
 std::string WhyNot(const AttentionProblem&, const AttentionGeometry& g, const DeviceInfo& device) {
-  for (const std::string& why : {WhyNotRows("q", g.q, g, g.q_heads, g.head_dim),
-                                 WhyNotRows("k", g.k, g, g.kv_heads, g.head_dim),
-                                 WhyNotRows("v", g.v, g, g.kv_heads, g.v_head_dim)}) {
+  for (const std::string& why :
+       {WhyNotRows("q", g.q, g, g.q_heads, g.head_dim), WhyNotRows("k", g.k, g, g.kv_heads, g.head_dim),
+        WhyNotRows("v", g.v, g, g.kv_heads, g.v_head_dim)}) {
     if (!why.empty()) return why;
   }
   constexpr std::int64_t kMost = 0x7fffff00;  // positions are ints
@@ -98,8 +99,8 @@ absl::Status Launch(const AttentionProblem& p, const AttentionGeometry& g, const
                              .packed = p.layout == AttentionLayout::kPacked};
     const std::int64_t rows = g.max_q_rows * g.heads_per_kv;
     const std::int64_t all_rows = plan.packed ? p.q.shape[0] * g.heads_per_kv : 0;
-    KERND_RETURN_IF_ERROR(LaunchTiles(params, plan, TileFor(family, rows, g.batch * g.kv_heads, device), rows, all_rows,
-                                      stream));
+    KERND_RETURN_IF_ERROR(
+        LaunchTiles(params, plan, TileFor(family, rows, g.batch * g.kv_heads, device), rows, all_rows, stream));
   }
   const std::int64_t decode_rows = Fits(family.decode, device) ? family.decode.rows : 0;
   for (const SplitGroup& group : split.groups) {
@@ -134,9 +135,9 @@ std::int64_t WorkspaceBytes(const AttentionProblem&, const AttentionGeometry& g,
 
 template <MmaKind kKind>
 absl::Status Load(const DeviceInfo& device) {
-  for (const MmaFamily& family :
-       {MmaFamilyOf<32, 32>(kKind), MmaFamilyOf<64, 64>(kKind), MmaFamilyOf<96, 96>(kKind), MmaFamilyOf<128, 128>(kKind),
-        MmaFamilyOf<192, 128>(kKind), MmaFamilyOf<192, 192>(kKind), MmaFamilyOf<256, 256>(kKind)}) {
+  for (const MmaFamily& family : {MmaFamilyOf<32, 32>(kKind), MmaFamilyOf<64, 64>(kKind), MmaFamilyOf<96, 96>(kKind),
+                                  MmaFamilyOf<128, 128>(kKind), MmaFamilyOf<192, 128>(kKind),
+                                  MmaFamilyOf<192, 192>(kKind), MmaFamilyOf<256, 256>(kKind)}) {
     for (const MmaKernel& kernel : {family.large, family.small, family.decode}) {
       if (Fits(kernel, device)) KERND_RETURN_IF_ERROR(kernel.load());
     }
@@ -149,7 +150,8 @@ absl::Status Load(const DeviceInfo& device) {
 template <MmaKind kKind>
 double Estimate(const AttentionProblem&, const AttentionGeometry& g, const DeviceInfo& device) {
   constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.85;
-  const double fmas_per_clock = (kKind == MmaKind::kF16Sm75 || device.sm < 80 ? 256 : 512) * (device.sm >= 90 ? 1.2 : 1.0);
+  const double fmas_per_clock =
+      (kKind == MmaKind::kF16Sm75 || device.sm < 80 ? 256 : 512) * (device.sm >= 90 ? 1.2 : 1.0);
   const double channels = static_cast<double>(g.head_dim + g.v_head_dim);
   const double clocks = device.multiprocessors * (device.clock_khz * 1e-3);  // of all, in a microsecond
   double keys = 0;

@@ -3,7 +3,8 @@
 //   and waits for nobody, so that up to kStages - 1 tiles of each are on their way at any time.
 // The warps' maxima, sums and O meet in shared memory at the end, in the order of the warps.
 // Time: that of reading K and V. For 128 channels a tile of 8 KiB takes 16 + 16 mma.sync and about 250 other
-//   instructions, some 600 clocks of one warp: 8 warps of an SM take in more than 100 bytes a clock, and memory gives 20.
+//   instructions, some 600 clocks of one warp: 8 warps of an SM take in more than 100 bytes a clock, and memory
+//   gives 20.
 #pragma once
 
 #include "kernels/gpu/attention_mma_fragment.cuh"
@@ -98,7 +99,9 @@ class MmaDecode {
     return AllFinite(o_[0]);
   }
 
-  __device__ int FirstKey(int tile) const { return begin_ + (tile * kWarps + static_cast<int>(warp_)) * kKeys; }
+  __device__ int FirstKey(int tile) const {
+    return begin_ + (tile * kWarps + static_cast<int>(warp_)) * kKeys;
+  }
 
   // Called for each tile in turn. A group of copies, empty past the last tile.
   __device__ void Load(int tile) {
@@ -194,7 +197,9 @@ class MmaDecode {
     for (unsigned w = 0; w < S::kWarps; ++w) largest = fmaxf(largest, shared_.states[w][row].x);
     return largest;
   }
-  __device__ static float PivotOf(float largest) { return largest == -KERND_INFINITY ? 0.0f : largest; }
+  __device__ static float PivotOf(float largest) {
+    return largest == -KERND_INFINITY ? 0.0f : largest;
+  }
 
   const AttentionParams& p_;
   const AttentionPlan& plan_;
@@ -227,10 +232,11 @@ MmaKernel DecodeKernel() {
   return {.rows = S::kRows,
           .shared_bytes = kBytes,
           .load = [] { return AllowSharedMemory(AttentionMmaDecode<S>, kBytes); },
-          .launch = [](const AttentionParams& p, const AttentionPlan& plan, Stream stream) {
-            return LaunchKernel("AttentionMmaDecode", AttentionMmaDecode<S>, GridOf(plan.works), S::kThreads, kBytes,
-                                stream, p, plan);
-          }};
+          .launch =
+              [](const AttentionParams& p, const AttentionPlan& plan, Stream stream) {
+                return LaunchKernel("AttentionMmaDecode", AttentionMmaDecode<S>, GridOf(plan.works), S::kThreads,
+                                    kBytes, stream, p, plan);
+              }};
 }
 
 }  // namespace kernd::gpu::attention_mma

@@ -25,8 +25,8 @@ struct Logits {
     out.factor = static_cast<float>(p.scale);
     // The maximum is taken before the factor: that wants a positive one, with room above it.
     const bool plain = out.factor > 0 && out.factor < 1e30f;
-    out.general = !plain || p.args.mask != nullptr || p.args.bias != nullptr || p.tables.alibi_slopes != nullptr ||
-                  p.softcap > 0;
+    out.general =
+        !plain || p.args.mask != nullptr || p.args.bias != nullptr || p.tables.alibi_slopes != nullptr || p.softcap > 0;
     out.natural = out.general ? 1.0f : out.factor;
     out.binary = out.natural * kLog2E;
     return out;
@@ -151,10 +151,11 @@ __device__ inline void PackProbabilities(const float (&s)[kTiles][4], unsigned s
   }
 }
 
-// --- Values that are not finite ---------------------------------------------------------------------------------------
-// A product with 0 does not hide NaN. So a block whose O has become NaN or infinite does its work again with care: keys
-// that weigh nothing have the probability -0, which no exponential gives, and the values that are not finite are left
-// out of P V and added to the rows that see their keys. All other rows get the same bits as before.
+// --- Values that are not finite
+// --------------------------------------------------------------------------------------- A product with 0 does not
+// hide NaN. So a block whose O has become NaN or infinite does its work again with care: keys that weigh nothing have
+// the probability -0, which no exponential gives, and the values that are not finite are left out of P V and added to
+// the rows that see their keys. All other rows get the same bits as before.
 
 // Marks what is hidden: logits of minus infinity, before they become probabilities.
 template <unsigned kTiles>
@@ -195,7 +196,7 @@ __device__ inline void MultiplyCarefully(float (&o)[4], const std::uint32_t (&p)
   std::uint32_t sees[4];
 #pragma unroll
   for (unsigned r = 0; r < 4; ++r) sees[r] = HalvesOf(p[r], kOne, [](std::uint32_t bits) { return bits != 0x8000; });
-  // How many infinities of either sign a row sees; NaN counts as one of each, and their sum is NaN.
+    // How many infinities of either sign a row sees; NaN counts as one of each, and their sum is NaN.
 #pragma unroll
   for (unsigned sign = 0; sign < 2; ++sign) {
     const auto counts = [&](std::uint32_t bits) {
@@ -244,11 +245,13 @@ __device__ inline void AddValues(const std::uint32_t (&p)[kM][4], std::uint32_t 
   }
 }
 
-// Copies of kRows rows of kCols elements into swizzled tiles, by kThreads threads: each has the same chunks of some rows.
+// Copies of kRows rows of kCols elements into swizzled tiles, by kThreads threads: each has the same chunks of some
+// rows.
 template <unsigned kRows, unsigned kCols, unsigned kThreads>
 struct RowCopies {
   using Place = SwizzledRows<kCols>;
-  static constexpr unsigned kAcross = Place::kChunks & (~Place::kChunks + 1);  // chunks of a row in turn: a power of two
+  static constexpr unsigned kAcross =
+      Place::kChunks & (~Place::kChunks + 1);  // chunks of a row in turn: a power of two
   static constexpr unsigned kDown = kThreads / kAcross < kRows ? kThreads / kAcross : kRows;
   static_assert(kRows % kDown == 0 && kDown * kAcross == kThreads);
 

@@ -64,8 +64,8 @@ class MmaTile {
     full_to_ = tile(first.last, 0);
   }
 
-  // All tiles, from the start. K of the next tile is on its way while P V is computed, and V of the next while Q K^T is.
-  // False: O is not finite.
+  // All tiles, from the start. K of the next tile is on its way while P V is computed, and V of the next while Q K^T
+  // is. False: O is not finite.
   template <bool kCareful>
   __device__ bool Pass() {
 #pragma unroll
@@ -113,7 +113,9 @@ class MmaTile {
     return finite;
   }
 
-  __device__ static const std::uint16_t* Elements(const void* base) { return static_cast<const std::uint16_t*>(base); }
+  __device__ static const std::uint16_t* Elements(const void* base) {
+    return static_cast<const std::uint16_t*>(base);
+  }
 
   __device__ void LoadQueries() {
     using Place = SwizzledRows<S::kD>;
@@ -152,7 +154,9 @@ class MmaTile {
     }
     CommitCopies<S::kSm80>();
   }
-  __device__ unsigned KeysOf(int tile) const { return tile + 1 < tiles_ ? kMmaKeys : static_cast<unsigned>(last_keys_); }
+  __device__ unsigned KeysOf(int tile) const {
+    return tile + 1 < tiles_ ? kMmaKeys : static_cast<unsigned>(last_keys_);
+  }
 
   // S = Q K^T of the warp's rows.
   __device__ void MultiplyKeys(int tile, float (&s)[S::kM][S::kTiles][4]) const {
@@ -236,8 +240,7 @@ class MmaTile {
 #pragma unroll
     for (unsigned n = 0; n < S::kDv / 8; ++n) {
       if (8 * n >= p_.v_head_dim) break;
-      *reinterpret_cast<float2*>(to + 8 * n + lane_ % 4 * 2) =
-          make_float2(o_[m][n][2 * half], o_[m][n][2 * half + 1]);
+      *reinterpret_cast<float2*>(to + 8 * n + lane_ % 4 * 2) = make_float2(o_[m][n][2 * half], o_[m][n][2 * half + 1]);
     }
   }
 
@@ -298,10 +301,11 @@ MmaKernel TileKernel() {
   return {.rows = S::kRows,
           .shared_bytes = kBytes,
           .load = [] { return AllowSharedMemory(AttentionMma<S>, kBytes); },
-          .launch = [](const AttentionParams& p, const AttentionPlan& plan, Stream stream) {
-            return LaunchKernel("AttentionMma", AttentionMma<S>, GridOf(plan.works), S::kThreads, kBytes, stream, p,
-                                plan);
-          }};
+          .launch =
+              [](const AttentionParams& p, const AttentionPlan& plan, Stream stream) {
+                return LaunchKernel("AttentionMma", AttentionMma<S>, GridOf(plan.works), S::kThreads, kBytes, stream, p,
+                                    plan);
+              }};
 }
 
 }  // namespace kernd::gpu::attention_mma
