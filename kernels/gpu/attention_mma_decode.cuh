@@ -37,10 +37,10 @@ template <typename S>
 class MmaDecode {
  public:
   __device__ MmaDecode(const AttentionParams& p, const AttentionPlan& plan, typename S::Shared& shared)
-      : p_(p), plan_(plan), shared_(shared), work_(shared.work), s_(p.tables.sequences[work_.b]) {}
+      : p_(p), plan_(plan), shared_(shared), work_(shared.work) {}
 
   __device__ void Run() {
-    if (thread_ < S::kRows) shared_.rows[thread_] = MmaRowOf(p_, s_, work_, thread_);
+    if (thread_ < S::kRows) shared_.rows[thread_] = MmaRowOf(p_, Sequence(), work_, thread_);
     __syncthreads();
     begin_ = max(static_cast<int>(work_.first_key), shared_.rows[0].first) / kKeys * kKeys;
     end_ = shared_.rows[work_.rows - 1].last;
@@ -48,8 +48,8 @@ class MmaDecode {
     tiles_ = mine > 0 ? mine / kWarps : 0;
     LoadQueries();
     __syncthreads();
-    const bool finite = Pass<false>();
-    if (__syncthreads_or(!finite)) Pass<true>();
+    const bool done = !logits_.general && Pass<false>();
+    if (__syncthreads_or(!done)) Pass<true>();
     Merge();
   }
 
@@ -58,6 +58,7 @@ class MmaDecode {
   using KeyCopies = RowCopies<S::kKeys, S::kD, kWarp>;
   using ValueCopies = RowCopies<S::kKeys, S::kDv, kWarp>;
 
+  __device__ const AttentionSequence& Sequence() const { return p_.tables.sequences[work_.b]; }
   __device__ static const std::uint16_t* Elements(const void* base) { return static_cast<const std::uint16_t*>(base); }
 
   __device__ void LoadQueries() {
@@ -65,7 +66,7 @@ class MmaDecode {
     for (unsigned i = thread_; i < S::kRows * Place::kChunks; i += S::kThreads) {
       const unsigned row = i / Place::kChunks, chunk = i % Place::kChunks;
       const MmaRow& at = shared_.rows[row];
-      const std::uint16_t* const from = Elements(p_.args.q) + At(p_.q, work_.b, at.head, s_.q_start + at.query);
+      const std::uint16_t* const from = Elements(p_.args.q) + At(p_.q, work_.b, at.head, Sequence().q_start + at.query);
       Copy16<true>(SharedAddress(shared_.q) + Place::Offset(row, chunk), from + 8 * chunk,
                    at.first < at.last && 8 * chunk < p_.head_dim);
     }
@@ -73,13 +74,13 @@ class MmaDecode {
     WaitCopies<true, 0>();
   }
 
-  // All tiles of the warp, from the start. False: O is not finite.
+  // All tiles of the warp, from the start; with care: see attention_mma_fragment.cuh. False: O is not finite.
   template <bool kCareful>
   __device__ bool Pass() {
     state_[0] = state_[1] = {-KERND_INFINITY, 0.0f};
 #pragma unroll
     for (unsigned n = 0; n < S::kDv / 8; ++n) o_[0][n][0] = o_[0][n][1] = o_[0][n][2] = o_[0][n][3] = 0;
-    const std::int64_t first = s_.kv_start + begin_ + static_cast<std::int64_t>(warp_) * kKeys;
+    const std::int64_t first = Sequence().kv_start + begin_ + static_cast<std::int64_t>(warp_) * kKeys;
     const auto start = [&](const void* base, const HeadStrides& strides) {
       return Elements(base) + At(strides, work_.b, work_.kv_head, first);
     };
@@ -131,7 +132,7 @@ class MmaDecode {
 #pragma unroll
     for (unsigned half = 0; half < 2; ++half) {
       const MmaRow row = shared_.rows[8 * half + lane_ / 4];
-      if (logits_.general) Adjust(p_, s_, work_, logits_, row, base, lane_, half, s);
+      if (kCareful && logits_.general) Adjust(p_, Sequence(), work_, row, base, lane_, half, s);
       Select(row, base, lane_, half, s);
       [[maybe_unused]] std::uint32_t hidden = 0;
       if constexpr (kCareful) hidden = HiddenKeys(s, half);
@@ -179,7 +180,7 @@ class MmaDecode {
         sum += state.y * Exp2((state.x - pivot) * logits_.binary);
       }
       const std::int64_t slot = plan_.group.Slot(work_.b, p_.kv_heads, work_.kv_head, row, work_.split);
-      if (lane_ == 0) plan_.workspace.state[slot] = make_float2(largest * logits_.natural, sum);
+      if (lane_ == 0) plan_.workspace.state[slot] = make_float2(largest * logits_.Natural(p_), sum);
       if (sum == 0) continue;
       float* const to = plan_.workspace.sums + slot * p_.v_head_dim;
       for (unsigned c = lane_; c < cols; c += kWarp) {
@@ -205,7 +206,6 @@ class MmaDecode {
   const AttentionPlan& plan_;
   typename S::Shared& shared_;
   const AttentionWork& work_;
-  const AttentionSequence& s_;
   const Logits logits_ = Logits::Of(p_);
   const unsigned thread_ = threadIdx.x, lane_ = thread_ % kWarp, warp_ = thread_ / kWarp;
   int begin_ = 0, end_ = 0, tiles_ = 0;                      // keys of the block; tiles of the warp
@@ -217,12 +217,14 @@ class MmaDecode {
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, 2)
     AttentionMmaDecode(const __grid_constant__ AttentionParams p, const __grid_constant__ AttentionPlan plan) {
-  auto& shared = *static_cast<typename S::Shared*>(DynamicShared());
-  for (std::int64_t i = blockIdx.x; i < plan.works; i += gridDim.x) {
-    __syncthreads();  // the piece before is done with shared memory
-    if (threadIdx.x == 0) shared.work = FindWork(p, plan, i, S::kRows, S::kDv);
-    __syncthreads();
-    if (shared.work.any) MmaDecode<S>(p, plan, shared).Run();
+  if constexpr (kHasSm80) {
+    auto& shared = *static_cast<typename S::Shared*>(DynamicShared());
+    for (std::int64_t i = blockIdx.x; i < plan.works; i += gridDim.x) {
+      __syncthreads();  // the piece before is done with shared memory
+      if (threadIdx.x == 0) shared.work = FindWork(p, plan, i, S::kRows, S::kDv);
+      __syncthreads();
+      if (shared.work.any) MmaDecode<S>(p, plan, shared).Run();
+    }
   }
 }
 

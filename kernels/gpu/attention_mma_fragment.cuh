@@ -14,23 +14,28 @@ namespace kernd::gpu::attention_mma {
 
 inline constexpr unsigned kWarp = 32, kAll = ~0u;
 
+// Code for SM 7.5 has no kernels of the newer kinds: they are never launched there, as min_sm says.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+inline constexpr bool kHasSm80 = false;
+#else
+inline constexpr bool kHasSm80 = true;
+#endif
+
 // How logits come from dot products.
 struct Logits {
   bool general;  // factor, mask, bias, slopes and cap are applied one by one; otherwise the factor alone, with Exp2
-  float factor;  // of a dot product
-  float natural, binary;  // of what the softmax gets, to natural logarithms and to those of base 2
+  float binary;  // of what the softmax gets, to logarithms of base 2
 
   __device__ static Logits Of(const AttentionParams& p) {
-    Logits out;
-    out.factor = static_cast<float>(p.scale);
     // The maximum is taken before the factor: that wants a positive one, with room above it.
-    const bool plain = out.factor > 0 && out.factor < 1e30f;
-    out.general =
+    const bool plain = Factor(p) > 0 && Factor(p) < 1e30f;
+    const bool general =
         !plain || p.args.mask != nullptr || p.args.bias != nullptr || p.tables.alibi_slopes != nullptr || p.softcap > 0;
-    out.natural = out.general ? 1.0f : out.factor;
-    out.binary = out.natural * kLog2E;
-    return out;
+    return {general, general ? kLog2E : Factor(p) * kLog2E};
   }
+  __device__ static float Factor(const AttentionParams& p) { return static_cast<float>(p.scale); }
+  // Of what the softmax gets, to natural logarithms.
+  __device__ float Natural(const AttentionParams& p) const { return general ? 1.0f : Factor(p); }
 };
 
 // A row of the block, as shared memory has it. Keys first .. last - 1 are its own; rows that are not computed: 0, 0.
@@ -85,8 +90,7 @@ __device__ inline void Select(const MmaRow& row, int base, unsigned lane, unsign
 // would be the bulk of the code.
 template <unsigned kTiles>
 __device__ inline void Adjust(const AttentionParams& p, const AttentionSequence& s, const AttentionWork& work,
-                              const Logits& logits, const MmaRow& at, int base, unsigned lane, unsigned half,
-                              float (&x)[kTiles][4]) {
+                              const MmaRow& at, int base, unsigned lane, unsigned half, float (&x)[kTiles][4]) {
   float local[2 * kTiles];
 #pragma unroll
   for (unsigned i = 0; i < 2 * kTiles; ++i) local[i] = x[i / 2][2 * half + i % 2];
@@ -98,7 +102,7 @@ __device__ inline void Adjust(const AttentionParams& p, const AttentionSequence&
       const unsigned in_tile = i / 2 * 8 + lane % 4 * 2 + i % 2;
       const int key = base + static_cast<int>(in_tile);
       if (key < at.first || key >= at.last) continue;
-      local[i] = Logit(p, row, key, fabsf(center - static_cast<float>(in_tile)), local[i] * logits.factor);
+      local[i] = Logit(p, row, key, fabsf(center - static_cast<float>(in_tile)), local[i] * Logits::Factor(p));
     }
   }
 #pragma unroll
@@ -151,11 +155,12 @@ __device__ inline void PackProbabilities(const float (&s)[kTiles][4], unsigned s
   }
 }
 
-// --- Values that are not finite
-// --------------------------------------------------------------------------------------- A product with 0 does not
-// hide NaN. So a block whose O has become NaN or infinite does its work again with care: keys that weigh nothing have
-// the probability -0, which no exponential gives, and the values that are not finite are left out of P V and added to
-// the rows that see their keys. All other rows get the same bits as before.
+// --- With care
+// -------------------------------------------------------------------------------------------------------- A product
+// with 0 does not hide NaN. So a block whose O has become NaN or infinite does its work again with care: keys that
+// weigh nothing have the probability -0, which no exponential gives, and the values that are not finite are left out of
+// P V and added to the rows that see their keys. All other rows get the same bits as before. The same code takes the
+// rare options, so that the code for all other problems has neither.
 
 // Marks what is hidden: logits of minus infinity, before they become probabilities.
 template <unsigned kTiles>
@@ -176,23 +181,19 @@ __device__ inline void HideKeys(std::uint32_t hidden, unsigned half, float (&s)[
   }
 }
 
+template <DataType kType>
+inline constexpr std::uint32_t kInfinite = kType == DataType::kF16 ? 0x7c00 : 0x7f80;
+
 // Of a pair of elements, those halves for which `chosen(bits)`, with `value` in their place.
 template <typename Chosen>
 __device__ inline std::uint32_t HalvesOf(std::uint32_t pair, std::uint32_t value, const Chosen& chosen) {
   return (chosen(pair & 0xffff) ? value : 0) | (chosen(pair >> 16) ? value << 16 : 0);
 }
 
-// O += P V of 16 keys and 8 columns, where V may be anything.
+// Adds the values that are not finite of 16 keys and 8 columns to the rows that see their keys.
 template <DataType kType, bool kWide>
-__device__ inline void MultiplyCarefully(float (&o)[4], const std::uint32_t (&p)[4], std::uint32_t b0,
-                                         std::uint32_t b1) {
-  constexpr std::uint32_t kInfinite = kType == DataType::kF16 ? 0x7c00 : 0x7f80;
+__device__ inline void AddInfinities(float (&o)[4], const std::uint32_t (&p)[4], std::uint32_t b0, std::uint32_t b1) {
   constexpr std::uint32_t kOne = kType == DataType::kF16 ? 0x3c00 : 0x3f80;
-  const auto is_finite = [](std::uint32_t bits) { return (bits & kInfinite) != kInfinite; };
-  const auto finite = [&](std::uint32_t pair) { return pair & HalvesOf(pair, 0xffff, is_finite); };
-  const std::uint32_t finite0 = finite(b0), finite1 = finite(b1);
-  Multiply<kType, kWide>(o, p, finite0, finite1);
-  if (__any_sync(kAll, finite0 != b0 || finite1 != b1) == 0) return;
   std::uint32_t sees[4];
 #pragma unroll
   for (unsigned r = 0; r < 4; ++r) sees[r] = HalvesOf(p[r], kOne, [](std::uint32_t bits) { return bits != 0x8000; });
@@ -200,7 +201,8 @@ __device__ inline void MultiplyCarefully(float (&o)[4], const std::uint32_t (&p)
 #pragma unroll
   for (unsigned sign = 0; sign < 2; ++sign) {
     const auto counts = [&](std::uint32_t bits) {
-      return !is_finite(bits) && ((bits & 0x7fff) != kInfinite || bits >> 15 == sign);
+      return (bits & kInfinite<kType>) == kInfinite<kType> &&
+             ((bits & 0x7fff) != kInfinite<kType> || bits >> 15 == sign);
     };
     float seen[4] = {};
     Multiply<kType, kWide>(seen, sees, HalvesOf(b0, kOne, counts), HalvesOf(b1, kOne, counts));
@@ -223,7 +225,7 @@ __device__ inline bool AllFinite(const float (&o)[kTiles][4]) {
   return poison == 0;
 }
 
-// O of 16 keys: the values lie in a swizzled tile from row `key` on.
+// O += P V of 16 keys, whose values lie in a swizzled tile from row `key` on.
 template <DataType kType, bool kWide, bool kCareful, unsigned kDv, unsigned kM>
 __device__ inline void AddValues(const std::uint32_t (&p)[kM][4], std::uint32_t values, unsigned lane, unsigned key,
                                  float (&o)[kM][kDv / 8][4]) {
@@ -231,15 +233,27 @@ __device__ inline void AddValues(const std::uint32_t (&p)[kM][4], std::uint32_t 
   for (unsigned n = 0; n < kDv / 16; ++n) {
     std::uint32_t v[4];
     LoadTransposed(RowOperand<kDv>(values, lane, key, 2 * n), v);
+    [[maybe_unused]] const std::uint32_t all[4] = {v[0], v[1], v[2], v[3]};
+    [[maybe_unused]] bool finite = true;
+    if constexpr (kCareful) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        v[i] &=
+            HalvesOf(v[i], 0xffff, [](std::uint32_t bits) { return (bits & kInfinite<kType>) != kInfinite<kType>; });
+        finite = finite && v[i] == all[i];
+      }
+    }
 #pragma unroll
     for (unsigned m = 0; m < kM; ++m) {
+      Multiply<kType, kWide>(o[m][2 * n], p[m], v[0], v[1]);
+      Multiply<kType, kWide>(o[m][2 * n + 1], p[m], v[2], v[3]);
+    }
+    if constexpr (kCareful) {
+      if (__any_sync(kAll, !finite) == 0) continue;
 #pragma unroll
-      for (unsigned j = 0; j < 2; ++j) {
-        if constexpr (kCareful) {
-          MultiplyCarefully<kType, kWide>(o[m][2 * n + j], p[m], v[2 * j], v[2 * j + 1]);
-        } else {
-          Multiply<kType, kWide>(o[m][2 * n + j], p[m], v[2 * j], v[2 * j + 1]);
-        }
+      for (unsigned m = 0; m < kM; ++m) {
+        AddInfinities<kType, kWide>(o[m][2 * n], p[m], all[0], all[1]);
+        AddInfinities<kType, kWide>(o[m][2 * n + 1], p[m], all[2], all[3]);
       }
     }
   }

@@ -6,6 +6,11 @@
 
 namespace kernd::gpu::attention_mma {
 
+// Of a block's tiles of keys, those of which a warp's rows see something, and all.
+struct WarpTiles {
+  int from, to, full_from, full_to;
+};
+
 // A tile's size and instructions. kM: 16s of rows of a warp. kBuffers: of K, and as many of V.
 template <MmaKind kKind, unsigned kD_, unsigned kDv_, unsigned kM_, unsigned kWarps, unsigned kBlocksPerSm_,
           unsigned kBuffers_ = 1>
@@ -20,6 +25,7 @@ struct TileShape {
     alignas(1024) std::uint16_t q[kRows * kD];
     std::uint16_t k[kBuffers][kMmaKeys * kD], v[kBuffers][kMmaKeys * kDv];
     MmaRow rows[kRows];
+    WarpTiles seen[kWarps];
     AttentionWork work;
   };
 };
@@ -28,44 +34,53 @@ template <typename S>
 class MmaTile {
  public:
   __device__ MmaTile(const AttentionParams& p, const AttentionPlan& plan, typename S::Shared& shared)
-      : p_(p), plan_(plan), shared_(shared), work_(shared.work), s_(p.tables.sequences[work_.b]) {}
+      : p_(p), plan_(plan), shared_(shared), work_(shared.work) {}
 
   __device__ void Run() {
-    for (unsigned r = thread_; r < S::kRows; r += S::kThreads) shared_.rows[r] = MmaRowOf(p_, s_, work_, r);
+    for (unsigned r = thread_; r < S::kRows; r += S::kThreads) shared_.rows[r] = MmaRowOf(p_, Sequence(), work_, r);
     __syncthreads();
     FindTiles();
     if (tiles_ > 0) LoadQueries();
-    const bool finite = Pass<false>();
-    if (__syncthreads_or(!finite)) Pass<true>();
+    const bool done = !logits_.general && Pass<false>();
+    if (__syncthreads_or(!done)) Pass<true>();
     Finish();
   }
 
  private:
   static constexpr int kKeys = kMmaKeys;
 
+  // Rows that are computed.
+  __device__ unsigned Live() const {
+    const std::int64_t computed = Sequence().q_length * p_.group - work_.first_row;
+    return static_cast<unsigned>(max(min(computed, static_cast<std::int64_t>(S::kRows)), std::int64_t{0}));
+  }
+
   // The block's tiles of keys, and of these, those of which the warp's rows see something, and all.
   __device__ void FindTiles() {
-    const std::int64_t computed = s_.q_length * p_.group - work_.first_row;
-    live_ = static_cast<unsigned>(max(min(computed, static_cast<std::int64_t>(S::kRows)), std::int64_t{0}));
-    tiles_ = seen_from_ = seen_to_ = full_from_ = full_to_ = 0;
-    if (live_ == 0) return;
+    tiles_ = 0;
+    const unsigned live = Live();
+    if (live == 0) return;
     // Windows move on with the rows: those of the first and the last row bound all.
     begin_ = max(static_cast<int>(work_.first_key), shared_.rows[0].first) / kKeys * kKeys;
-    const int keys = shared_.rows[live_ - 1].last - begin_;
+    const int keys = shared_.rows[live - 1].last - begin_;
     if (keys <= 0) return;
     tiles_ = (keys + kKeys - 1) / kKeys;
     last_keys_ = keys - (tiles_ - 1) * kKeys;
-    if (row_ >= live_) return;
-    const MmaRow &first = shared_.rows[row_], &last = shared_.rows[min(live_, row_ + S::kRowsPerWarp) - 1];
-    const auto tile = [&](int key, int up) { return (max(key - begin_, 0) + up) / kKeys; };  // counted from begin_
-    seen_from_ = tile(first.first, 0);
-    seen_to_ = tile(last.last, kKeys - 1);
-    full_from_ = tile(last.first, kKeys - 1);
-    full_to_ = tile(first.last, 0);
+    if (lane_ == 0) {
+      WarpTiles seen{};
+      if (row_ < live) {
+        const MmaRow &first = shared_.rows[row_], &last = shared_.rows[min(live, row_ + S::kRowsPerWarp) - 1];
+        const auto tile = [&](int key, int up) { return (max(key - begin_, 0) + up) / kKeys; };  // counted from begin_
+        seen = {tile(first.first, 0), tile(last.last, kKeys - 1), tile(last.first, kKeys - 1), tile(first.last, 0)};
+      }
+      shared_.seen[row_ / S::kRowsPerWarp] = seen;
+    }
+    __syncwarp();
   }
+  __device__ const WarpTiles& Seen() const { return shared_.seen[row_ / S::kRowsPerWarp]; }
 
-  // All tiles, from the start. K of the next tile is on its way while P V is computed, and V of the next while Q K^T
-  // is. False: O is not finite.
+  // All tiles, from the start; with care: see attention_mma_fragment.cuh. K of the next tile is on its way while P V is
+  // computed, and V of the next while Q K^T is. False: O is not finite.
   template <bool kCareful>
   __device__ bool Pass() {
 #pragma unroll
@@ -79,7 +94,7 @@ class MmaTile {
     LoadValues(0);
 #pragma unroll 1
     for (int tile = 0; tile < tiles_; ++tile) {
-      const bool seen = tile >= seen_from_ && tile < seen_to_;
+      const bool seen = tile >= Seen().from && tile < Seen().to;
       float s[S::kM][S::kTiles][4];
       WaitCopies<S::kSm80, 1>();
       __syncthreads();  // K is there, and everyone is done with the V before
@@ -113,6 +128,9 @@ class MmaTile {
     return finite;
   }
 
+  __device__ const AttentionSequence& Sequence() const {
+    return p_.tables.sequences[work_.b];
+  }
   __device__ static const std::uint16_t* Elements(const void* base) {
     return static_cast<const std::uint16_t*>(base);
   }
@@ -123,7 +141,7 @@ class MmaTile {
     for (unsigned i = thread_; i < S::kRows * Place::kChunks; i += S::kThreads) {
       const unsigned row = i / Place::kChunks, chunk = i % Place::kChunks;
       const MmaRow& at = shared_.rows[row];
-      const std::uint16_t* const from = Elements(p_.args.q) + At(p_.q, work_.b, at.head, s_.q_start + at.query);
+      const std::uint16_t* const from = Elements(p_.args.q) + At(p_.q, work_.b, at.head, Sequence().q_start + at.query);
       Copy16<S::kSm80>(to + Place::Offset(row, chunk), from + 8 * chunk, at.first < at.last && 8 * chunk < p_.head_dim);
     }
   }
@@ -133,7 +151,7 @@ class MmaTile {
 
   __device__ void StartLoads() {
     const auto start = [&](const void* base, const HeadStrides& strides) {
-      return Elements(base) + At(strides, work_.b, work_.kv_head, s_.kv_start + begin_);
+      return Elements(base) + At(strides, work_.b, work_.kv_head, Sequence().kv_start + begin_);
     };
     keys_ = start(p_.args.k, p_.k) + KeyCopies::Start(thread_, p_.k.row);
     values_ = start(p_.args.v, p_.v) + ValueCopies::Start(thread_, p_.v.row);
@@ -190,26 +208,29 @@ class MmaTile {
   template <bool kCareful>
   __device__ void Softmax(int tile, float (&s)[S::kM][S::kTiles][4], std::uint32_t (&p)[kMmaKeys / 16][S::kM][4]) {
     const int base = begin_ + tile * kKeys;
-    const bool full = tile >= full_from_ && tile < full_to_;
+    const bool full = tile >= Seen().full_from && tile < Seen().full_to;
 #pragma unroll
     for (unsigned m = 0; m < S::kM; ++m) {
+      float shrink[2];
 #pragma unroll
       for (unsigned half = 0; half < 2; ++half) {
         const MmaRow& row = shared_.rows[row_ + 16 * m + 8 * half + lane_ / 4];
-        if (logits_.general) Adjust(p_, s_, work_, logits_, row, base, lane_, half, s[m]);
+        if (kCareful && logits_.general) Adjust(p_, Sequence(), work_, row, base, lane_, half, s[m]);
         if (!full) Select(row, base, lane_, half, s[m]);
         [[maybe_unused]] std::uint32_t hidden = 0;
         if constexpr (kCareful) hidden = HiddenKeys(s[m], half);
-        const float shrink = Soften(logits_, half, s[m], state_[m][half]);
+        shrink[half] = Soften(logits_, half, s[m], state_[m][half]);
         if constexpr (kCareful) HideKeys(hidden, half, s[m]);
-#pragma unroll
-        for (unsigned n = 0; n < S::kDv / 8; ++n) {
-          o_[m][n][2 * half] *= shrink;
-          o_[m][n][2 * half + 1] *= shrink;
-        }
       }
 #pragma unroll
       for (unsigned k = 0; k < kMmaKeys / 16; ++k) PackProbabilities<S::kType>(s[m], k, p[k][m]);
+      // Maxima settle soon; then there is nothing to multiply.
+      if (__any_sync(kAll, shrink[0] != 1 || shrink[1] != 1) == 0) continue;
+#pragma unroll
+      for (unsigned n = 0; n < S::kDv / 8; ++n) {
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) o_[m][n][i] *= shrink[i / 2];
+      }
     }
   }
 
@@ -220,9 +241,9 @@ class MmaTile {
       for (unsigned half = 0; half < 2; ++half) {
         const unsigned r = row_ + 16 * m + 8 * half + lane_ / 4;
         const float sum = QuadSum(state_[m][half].sum);
-        const float largest = state_[m][half].largest * logits_.natural;
+        const float largest = state_[m][half].largest * logits_.Natural(p_);
         if (work_.first_row + r >= work_.rows) continue;
-        const bool empty = sum == 0 || r >= live_;  // else the largest logit alone makes it 1
+        const bool empty = sum == 0 || r >= Live();  // else the largest logit alone makes it 1
         if (plan_.split) {
           LeavePart(m, half, r, empty ? make_float2(-KERND_INFINITY, 0.0f) : make_float2(largest, sum));
         } else {
@@ -245,7 +266,7 @@ class MmaTile {
   }
 
   __device__ void WriteRow(unsigned m, unsigned half, const MmaRow& row, bool empty, float largest, float sum) {
-    const std::int64_t query = s_.q_start + row.query;
+    const std::int64_t query = Sequence().q_start + row.query;
     const float factor = empty ? 0.0f : OutputFactor(p_, row.head, largest, sum, 1.0f);
     const std::int64_t at = At(p_.o, work_.b, row.head, query) + lane_ % 4 * 2;
 #pragma unroll
@@ -270,13 +291,11 @@ class MmaTile {
   const AttentionPlan& plan_;
   typename S::Shared& shared_;
   const AttentionWork& work_;
-  const AttentionSequence& s_;
   const Logits logits_ = Logits::Of(p_);
   const unsigned thread_ = threadIdx.x, lane_ = thread_ % kWarp;
-  const unsigned row_ = thread_ / kWarp * S::kRowsPerWarp;  // the warp's first
-  unsigned live_ = 0;                                       // rows that are computed
-  int begin_ = 0;                                           // the first key of the first tile
-  int tiles_ = 0, last_keys_ = 0, seen_from_ = 0, seen_to_ = 0, full_from_ = 0, full_to_ = 0;
+  const unsigned row_ = thread_ / kWarp * S::kRowsPerWarp;   // the warp's first
+  int begin_ = 0;                                            // the first key of the first tile
+  int tiles_ = 0, last_keys_ = 0;                            // how many, and keys of the last
   const std::uint16_t *keys_ = nullptr, *values_ = nullptr;  // the next that the thread copies
   RowState state_[S::kM][2];
   float o_[S::kM][S::kDv / 8][4];
@@ -285,12 +304,14 @@ class MmaTile {
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
     AttentionMma(const __grid_constant__ AttentionParams p, const __grid_constant__ AttentionPlan plan) {
-  auto& shared = *static_cast<typename S::Shared*>(DynamicShared());
-  for (std::int64_t i = blockIdx.x; i < plan.works; i += gridDim.x) {
-    __syncthreads();  // the piece before is done with shared memory
-    if (threadIdx.x == 0) shared.work = FindWork(p, plan, i, S::kRows, S::kDv);
-    __syncthreads();
-    if (shared.work.any) MmaTile<S>(p, plan, shared).Run();
+  if constexpr (kHasSm80 || !S::kSm80) {
+    auto& shared = *static_cast<typename S::Shared*>(DynamicShared());
+    for (std::int64_t i = blockIdx.x; i < plan.works; i += gridDim.x) {
+      __syncthreads();  // the piece before is done with shared memory
+      if (threadIdx.x == 0) shared.work = FindWork(p, plan, i, S::kRows, S::kDv);
+      __syncthreads();
+      if (shared.work.any) MmaTile<S>(p, plan, shared).Run();
+    }
   }
 }
 

@@ -21,8 +21,12 @@ absl::Status LaunchKernel(const char* name, void (*kernel)(Parameters...), unsig
   emulator::Run(name, {.x = blocks}, {.x = threads}, shared_bytes, [&] { kernel(arguments...); });
   return absl::OkStatus();
 #else
-  kernel<<<blocks, threads, shared_bytes, stream> > >(arguments...);
-  return CudaStatus(cudaGetLastError(), std::string("launch of ") + name);
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  return CudaStatus(cudaLaunchKernelEx(&config, kernel, arguments...), std::string("launch of ") + name);
 #endif
 }
 

@@ -26,19 +26,24 @@ class AttentionEmulated : public DeviceTest {
   }
 };
 
-TEST_F(AttentionEmulated, TilesHaveNoBankConflicts) {
+// Every instantiation, by its channels and the rows that choose its tile.
+TEST_F(AttentionEmulated, TilesAreRightAndHaveNoBankConflicts) {
   for (const auto& [d, dv] : {std::pair{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}}) {
     for (const std::int64_t q_rows : {1, 40, 200}) {
-      const Case c = PlainCase({.q_rows = q_rows, .kv_rows = 300, .d = d, .dv = dv}, 2, DataType::kF16);
-      ForEachMma(c.p, [&](const AttentionVariant& variant) {
-        if (variant.info.name.find("sm75") != std::string::npos && std::max(d, dv) > 128) return;
-        emulator::ResetCounters();
-        const OnDevice operands(c);
-        Compute(variant, c, operands);
-        EXPECT_GT(emulator::Counts().mma, 0u);
-        EXPECT_GT(emulator::Counts().ldmatrix, 0u);
-        EXPECT_EQ(emulator::Counts().ldmatrix_conflicts, 0u) << d << "/" << dv << " with " << q_rows << " rows";
-      });
+      for (const DataType type : {DataType::kF16, DataType::kBF16}) {
+        const Case c = PlainCase({.q_rows = q_rows, .kv_rows = 300, .d = d, .dv = dv}, 2, type);
+        const auto expected = reference::AttentionValues(c.p, c.Args());
+        ASSERT_TRUE(expected.ok()) << expected.status();
+        ForEachMma(c.p, [&](const AttentionVariant& variant) {
+          emulator::ResetCounters();
+          const OnDevice operands(c);
+          const Result result = Compute(variant, c, operands);
+          ExpectMatches(c, result.o, result.lse, *expected);
+          EXPECT_GT(emulator::Counts().mma, 0u);
+          EXPECT_GT(emulator::Counts().ldmatrix, 0u);
+          EXPECT_EQ(emulator::Counts().ldmatrix_conflicts, 0u) << d << "/" << dv << " with " << q_rows << " rows";
+        });
+      }
     }
   }
 }

@@ -10,6 +10,6 @@ kernd_test(attention_emulated_test unit TIMEOUT 900
   DEPS kernd_emulated_kernels kernd_test_emulated_device)
 # Those in which a 16-bit type has a part, and of the random ones and of the repetitions as many as a minute allows.
 set_tests_properties(attention_emulated_test PROPERTIES ENVIRONMENT "GTEST_FILTER=AttentionEmulated.*:\
-Blocks/AttentionGpuRandom.TensorCoreProblems/0:Blocks/AttentionGpuRandom.TensorCoreProblems/1:AttentionGpu.HeadDims:\
+Blocks/AttentionGpuRandom.TensorCoreProblems/0:Blocks/AttentionGpuRandom.TensorCoreProblems/1:\
 AttentionGpu.LargeStrides:AttentionGpu.RaggedPacked:AttentionGpu.ManyHeads*:AttentionGpuContract.Bias*:\
 AttentionGpuContract.Invisible*:AttentionGpuContract.Keys*:AttentionGpuContract.Sequences*")
