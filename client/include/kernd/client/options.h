@@ -55,9 +55,9 @@ struct ClientOptions {
   Transfer transfer = Transfer::kAuto;
   int stripe_channels = 8;
   // kAuto: so many bytes of operands and results together are striped. A session's Put and Get use one connection below
-  // it. Not negative. What is best depends on the machine and the network: kernctl bench --place inline and striped
-  // say.
-  std::int64_t stripe_threshold_bytes = std::int64_t{8} << 20;
+  // it. Not negative. The default is where the two ways took equal time over the loopback of a machine with two cores
+  // (client/README.md); with more cores it lies lower: kernctl bench --place inline and striped say where.
+  std::int64_t stripe_threshold_bytes = std::int64_t{16} << 20;
 };
 
 // All optional.
