@@ -2,7 +2,7 @@
 # Breaks the code on purpose, one tests/mutations/NAME.patch at a time, and sees the tests that the patch names turn red.
 # Called by `./dev mutate [NAME]`: the patch of that name, or all whose names contain it; README.md says what a patch
 # looks like. The tree itself is never touched: all happens in a copy under build/mutate, with a build folder of its own.
-# Exit code: 0 when every mutation was killed.
+# Exit code: 0 when every mutation was killed, 2 when none was tried.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -11,14 +11,14 @@ readonly preset=cpu
 readonly source=$PWD copy=$PWD/build/mutate/tree log=$PWD/build/mutate/log patches=$PWD/tests/mutations
 mkdir -p "$copy"
 exec 9>"$source/build/mutate/lock"
-flock -n 9 || { echo "mutate: another run is under way in $source/build/mutate" >&2 && exit 1; }
+flock -n 9 || { echo "mutate: another run is under way in $source/build/mutate" >&2 && exit 2; }
 
 if [[ -f $patches/${1:-}.patch ]]; then
   chosen=("$1")
 else
   mapfile -t chosen < <(cd "$patches" && compgen -G "*${1:-}*.patch" | sed 's/\.patch$//')
 fi
-((${#chosen[@]} > 0)) || { echo "mutate: no mutation matches '${1:-}'" >&2 && exit 1; }
+((${#chosen[@]} > 0)) || { echo "mutate: no mutation matches '${1:-}'" >&2 && exit 2; }
 
 header() { sed -n "s/^# $2: //p;/^diff /q" "$patches/$1.patch" | head -n 1; }
 # Those that build the same things come one after another.
