@@ -60,7 +60,7 @@ absl::StatusOr<std::int64_t> ReadChunk(grpc::ByteBuffer& message, std::int64_t o
                   " bytes");
 }
 
-absl::StatusOr<Tensor> TensorOfHeader(grpc::ByteBuffer& message) {
+absl::StatusOr<v1::TensorInfo> ReadHeader(grpc::ByteBuffer& message) {
   v1::TensorInfo info;
   const bool whole = Walk(message, [&info](CodedInputStream& in, std::uint32_t tag) {
     if (tag != kHeader) return WireFormatLite::SkipField(&in, tag);
@@ -72,6 +72,10 @@ absl::StatusOr<Tensor> TensorOfHeader(grpc::ByteBuffer& message) {
     return merged;
   });
   if (!whole) return BadReply("no GetReply");
+  return info;
+}
+
+absl::StatusOr<Tensor> TensorOf(const v1::TensorInfo& info) {
   absl::StatusOr<Tensor> tensor = Tensor::Allocate(TypeOf(info.dtype()), {info.shape().begin(), info.shape().end()});
   if (absl::IsInvalidArgument(tensor.status())) return BadReply(std::string(tensor.status().message()));
   return tensor;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernd/client/tensor.h"
+#include "kernd/v1/tensors.pb.h"
 
 namespace kernd::client {
 
@@ -15,8 +16,10 @@ namespace kernd::client {
 // bytes; INTERNAL, BAD_REPLY where the message is damaged, says another offset, or has more than fits.
 absl::StatusOr<std::int64_t> ReadChunk(grpc::ByteBuffer& message, std::int64_t offset, std::span<std::byte> into);
 
-// A tensor of the type and the shape that the first GetReply of a stream names, its bytes not set. BAD_REPLY;
-// RESOURCE_EXHAUSTED where there is no memory for it.
-absl::StatusOr<Tensor> TensorOfHeader(grpc::ByteBuffer& message);
+// What the first GetReply of a stream says of the tensor. BAD_REPLY.
+absl::StatusOr<v1::TensorInfo> ReadHeader(grpc::ByteBuffer& message);
+
+// A tensor of that type and shape, its bytes not set. BAD_REPLY; RESOURCE_EXHAUSTED where there is no memory for it.
+absl::StatusOr<Tensor> TensorOf(const v1::TensorInfo& info);
 
 }  // namespace kernd::client

@@ -51,12 +51,9 @@ absl::Status Session::Put(std::uint64_t id, const TensorView& tensor, const Call
   }
   const absl::StatusOr<CallTerms> terms = link_->Terms(options);
   KERND_CLIENT_RETURN_IF_ERROR(terms.status());
-  absl::Status put = PutTensors(link_->wire().stripes, link_->session().id, {{id, tensor, options.device}}, *terms);
-  // Broken off in the middle, what is there would hold its memory until the daemon gives it up.
-  if (absl::IsDeadlineExceeded(put) || absl::IsCancelled(put) || absl::IsUnavailable(put)) {
-    link_->DeleteLater({id}, *terms);
-  }
-  return put;
+  // Where it breaks off, the daemon gives up what has come of it when nothing more does. To delete it here could hit
+  // the upload that comes next.
+  return PutTensors(link_->wire().stripes, link_->session().id, {{id, tensor, options.device}}, *terms);
 }
 
 absl::StatusOr<Tensor> Session::Get(std::uint64_t id, const CallOptions& options) const {
@@ -70,7 +67,7 @@ absl::Status Session::Get(std::uint64_t id, std::int64_t offset_bytes, std::span
   const absl::StatusOr<CallTerms> terms = link_->Terms(options);
   KERND_CLIENT_RETURN_IF_ERROR(terms.status());
   if (offset_bytes < 0) return InvalidField("offset_bytes", std::to_string(offset_bytes), "not negative");
-  return GetTensors(link_->wire().stripes, link_->session().id, {{id, offset_bytes, into}}, *terms);
+  return GetRange(link_->wire().stripes, link_->session().id, {id, offset_bytes, into}, *terms);
 }
 
 absl::Status Session::Delete(const std::vector<std::uint64_t>& ids, const CallOptions& options) const {

@@ -25,6 +25,7 @@ struct Download {
   std::uint64_t id = 0;
   std::int64_t offset_bytes = 0;
   std::span<std::byte> into;
+  std::uint64_t version = 0;  // 0: whichever is there, for each range anew
 };
 
 // Both: valid views; the session's id; terms with its metadata. Thread-safe. When they return, nothing holds the memory
@@ -39,7 +40,10 @@ absl::Status PutTensors(Stripes& stripes, const std::string& session, const std:
 absl::Status GetTensors(Stripes& stripes, const std::string& session, const std::vector<Download>& downloads,
                         const CallTerms& terms);
 
-// Receives a tensor of which nothing is known.
+// A range of one version of a tensor that others may replace meanwhile.
+absl::Status GetRange(Stripes& stripes, const std::string& session, Download download, const CallTerms& terms);
+
+// Receives a tensor of which nothing is known, all of it of one version.
 absl::StatusOr<Tensor> GetTensor(Stripes& stripes, const std::string& session, std::uint64_t id,
                                  const CallTerms& terms);
 

@@ -336,7 +336,9 @@ absl::StatusOr<SessionStore::Resident> SessionStore::Find(const SessionId& id, s
   if (it == session->tensors.end()) return NoTensor(tensor);
   const Tensor& found = *it->second;
   switch (found.state) {
-    case TensorState::kReady: return Resident{.spec = found.spec, .memory = found.memory};
+    case TensorState::kReady:
+      return Resident{
+          .spec = found.spec, .memory = found.memory, .version = found.version, .users = found.memory.use_count() - 1};
     case TensorState::kFilling: return StillFilling(tensor, found.received, found.bytes);
     case TensorState::kFailed: break;
   }
@@ -362,7 +364,8 @@ absl::Status SessionStore::Publish(const SessionId& id, std::uint64_t tensor, Re
   absl::MutexLock lock(&mutex_);
   KERND_ASSIGN_OR_RETURN(const SessionPtr session, Enter(id, let_go));
   const auto there = session->tensors.find(tensor);
-  const std::uint64_t version = there == session->tensors.end() ? 0 : there->second->version;
+  // An upload of the version before must not take it for its own.
+  const std::uint64_t version = there == session->tensors.end() ? 1 : there->second->version + 1;
   Remove(*session, tensor, let_go);
   const Upload made = std::make_shared<Tensor>(tensor, version, std::move(result.spec), session);
   made->memory = std::move(result.memory);
@@ -389,7 +392,8 @@ SessionStore::TensorFacts SessionStore::FactsOf(const Tensor& tensor) {
   return {.id = tensor.id,
           .spec = tensor.spec,
           .state = tensor.state,
-          .users = tensor.memory == nullptr ? 0 : tensor.memory.use_count() - 1};
+          .users = tensor.memory == nullptr ? 0 : tensor.memory.use_count() - 1,
+          .version = tensor.version};
 }
 
 absl::StatusOr<SessionStore::Listing> SessionStore::List(const SessionId& id) {

@@ -115,6 +115,8 @@ class SessionStore {
   struct Resident {
     TensorSpec spec;
     std::shared_ptr<TensorMemory> memory;
+    std::uint64_t version = 0;
+    std::int64_t users = 0;  // beside this one
   };
   //   NOT_FOUND (TENSOR_NOT_FOUND)
   //   FAILED_PRECONDITION (NOT_READY)    still FILLING; retry_after is set
@@ -123,7 +125,7 @@ class SessionStore {
 
   // Memory for the result of a call, charged to the session; nobody sees it before Publish. Errors of BeginPut.
   absl::StatusOr<Resident> NewResult(const SessionId& id, const TensorSpec& spec);
-  // The result is written: it is now this tensor, in the place of one that was it before.
+  // The result is written: it is now this tensor, in the place of one that was it before, and one version later.
   absl::Status Publish(const SessionId& id, std::uint64_t tensor, Resident result);
 
   // Ids that are none are passed over, so that a repeated call is one. Bytes free now.
@@ -137,6 +139,7 @@ class SessionStore {
     TensorSpec spec;
     TensorState state = TensorState::kFilling;
     std::int64_t users = 0;  // that hold its memory now
+    std::uint64_t version = 0;
   };
   struct Listing {
     std::vector<TensorFacts> tensors;  // by id

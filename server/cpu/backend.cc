@@ -105,8 +105,9 @@ void SetMemory(const Step& step, const std::int64_t (&operand_bytes)[kOperands],
   }
 }
 
-bool IsSmall(double flops, const core::MemoryUse& memory) {
-  return flops <= kInlineFlops && memory.peak() <= kInlineBytes;
+// Of all that is read and written, wherever it is.
+bool IsSmall(double flops, std::int64_t bytes) {
+  return flops <= kInlineFlops && bytes <= kInlineBytes;
 }
 
 // The value of a line of /proc/cpuinfo; empty where it has none.
@@ -203,7 +204,7 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::MatmulStep& step) 
             plan);
   const double flops = 2.0 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n) *
                        static_cast<double>(g.k);
-  const bool small = IsSmall(flops, plan.memory);
+  const bool small = IsSmall(flops, plan.memory.naive);
   KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseMatmul(p, g, step.kernel, small ? 1 : options_.threads));
   prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
   plan.memory.workspace = prepared->choice.workspace_bytes;
@@ -224,6 +225,7 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
   plan.results.push_back(g.o_spec);
   if (g.lse_spec) plan.results.push_back(*g.lse_spec);
   SetMemory(step, {p.q.bytes(), p.k.bytes(), p.v.bytes(), BytesOf(p.mask), BytesOf(p.bias)}, plan);
+  const std::int64_t moved = plan.memory.naive;
   plan.memory.naive = NaiveBytes(p, g);
   // A score costs its exponential too, and a row its bookkeeping, whatever the head dimensions are.
   double scores = 0, rows = 0;
@@ -234,7 +236,7 @@ absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& ste
   const double flops =
       static_cast<double>(g.q_heads) *
       (scores * (2.0 * static_cast<double>(g.head_dim + g.v_head_dim) + kFlopsOfExp) + rows * kFlopsOfRow);
-  const bool small = IsSmall(flops, plan.memory);
+  const bool small = IsSmall(flops, moved);
   KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseAttention(p, g, step.kernel, small ? 1 : options_.threads));
   prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
   plan.memory.workspace = prepared->choice.workspace_bytes;

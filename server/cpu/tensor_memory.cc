@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -10,13 +11,21 @@
 namespace kernd::cpu {
 namespace {
 
-// Pages of its own, not the heap's: the heap keeps what it is given back, and a tensor that is deleted must leave the
-// machine as it was. They are whole pages, so they are aligned, and zeros until they are written.
+// Above this, pages of its own, not the heap's: the heap keeps what it is given back, and a large tensor that is
+// deleted must leave the machine as it was. Below, the heap's: a process may have 65,530 mappings, and sessions more
+// tensors.
+constexpr std::int64_t kOwnPages = std::int64_t{4} << 20;
+constexpr std::size_t kAlignment = 64;
+
 class HostTensor final : public core::TensorMemory {
  public:
   HostTensor(std::byte* data, std::int64_t bytes) : data_(data), bytes_(bytes) {}
   ~HostTensor() override {
-    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+    if (bytes_ >= kOwnPages) {
+      munmap(data_, static_cast<std::size_t>(bytes_));
+    } else {
+      std::free(data_);
+    }
   }
 
   std::int64_t bytes() const override { return bytes_; }
@@ -44,13 +53,19 @@ class HostTensor final : public core::TensorMemory {
 absl::StatusOr<std::unique_ptr<core::TensorMemory>> AllocateTensor(std::int64_t bytes) {
   if (bytes == 0) return std::make_unique<HostTensor>(nullptr, 0);
   const auto size = static_cast<std::size_t>(bytes);
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
+  void* data = nullptr;
+  if (bytes >= kOwnPages) {
+    data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) data = nullptr;
+  } else {
+    data = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  if (data == nullptr) {
     return WithDetail(
         absl::ResourceExhaustedError(absl::StrCat("the system has no ", bytes, " bytes for the tensor; try again")),
         {.reason = std::string(reason::kMemoryFull), .retry_after = absl::Milliseconds(50)});
   }
-  madvise(data, size, MADV_HUGEPAGE);  // 512 times fewer faults; where the system has none, nothing is lost
+  if (bytes >= kOwnPages) madvise(data, size, MADV_HUGEPAGE);  // 512 times fewer faults; where there are none, no loss
   return std::make_unique<HostTensor>(static_cast<std::byte*>(data), bytes);
 }
 

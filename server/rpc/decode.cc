@@ -226,6 +226,9 @@ absl::StatusOr<core::AttentionStep> DecodeAttention(const v1::AttentionOp& op, c
   DataType lse_dtype = DataType::kF32;
   KERND_RETURN_IF_ERROR(DecodeResult(op.lse(), field + ".lse", places, lse_dtype, step.places[1]));
   if (lse_dtype != DataType::kF32) return InvalidField(field + ".lse.dtype", Name(lse_dtype), "LSE is F32");
+  if (step.places[0].resident && step.places[0].resident == step.places[1].resident) {
+    return InvalidField(field + ".lse.resident.id", absl::StrCat(*step.places[1].resident), "is that of o already");
+  }
   if (op.has_lse() && !op.want_lse()) return InvalidField(field + ".lse", "set", "only with want_lse");
   KERND_ASSIGN_OR_RETURN(step.numerics, DecodeNumerics(op.numerics(), field + ".numerics"));
   if (step.numerics == Numerics::kTf32) return InvalidField(field + ".numerics", "TF32", "is for matmul");

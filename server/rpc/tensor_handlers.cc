@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
 #include "kernd/v1/tensors.pb.h"
+#include "server/core/session_errors.h"
 #include "server/rpc/enums.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/message.h"
@@ -70,6 +71,7 @@ void EncodeInfo(const SessionStore::TensorFacts& facts, std::string_view device,
   out.set_bytes(facts.spec.bytes());
   out.set_device(std::string(device));
   out.set_users(facts.users);
+  out.set_version(facts.version);
 }
 
 absl::StatusOr<v1::OpenSessionReply> Open(const Tensors& tensors, const v1::OpenSessionRequest& request,
@@ -234,7 +236,9 @@ class GetSource final : public MessageSource {
 absl::StatusOr<std::unique_ptr<MessageSource>> Get(const Tensors& tensors, const v1::GetRequest& request) {
   KERND_ASSIGN_OR_RETURN(const core::SessionId id, DecodeSessionId(request.session_id(), "session_id"));
   KERND_ASSIGN_OR_RETURN(SessionStore::Resident found, tensors.sessions.Find(id, request.id()));
-  KERND_ASSIGN_OR_RETURN(const SessionStore::TensorFacts facts, tensors.sessions.Describe(id, request.id()));
+  if (request.version() != 0 && request.version() != found.version) {
+    return core::OldVersion(request.id(), request.version(), found.version);
+  }
   const std::int64_t bytes = found.memory->bytes(), offset = request.offset_bytes(), length = request.length_bytes();
   for (const auto& [field, value] :
        {std::pair{"offset_bytes", offset}, {"length_bytes", length}, {"chunk_bytes", request.chunk_bytes()}}) {
@@ -248,6 +252,11 @@ absl::StatusOr<std::unique_ptr<MessageSource>> Get(const Tensors& tensors, const
         {.reason = std::string(reason::kOutOfRange), .field = field});
   }
   const std::int64_t chunk = request.chunk_bytes() == 0 ? kDefaultChunk : std::min(request.chunk_bytes(), kMaxChunk);
+  const SessionStore::TensorFacts facts = {.id = request.id(),
+                                           .spec = found.spec,
+                                           .state = core::TensorState::kReady,
+                                           .users = found.users,
+                                           .version = found.version};
   v1::TensorInfo header;
   EncodeInfo(facts, tensors.backend.device_id(), header);
   return std::make_unique<GetSource>(std::move(header), std::move(found.memory), offset,

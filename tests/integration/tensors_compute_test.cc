@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "tests/support/daemon.h"
@@ -172,6 +175,70 @@ TEST_F(TensorsComputeTest, ResultsStayForTheNextCall) {
   EXPECT_EQ(split.o().data(), "");
   EXPECT_TRUE(split.lse().data() == both.lse().data());
   EXPECT_TRUE(session_.Get(10).body == both.o().data());
+}
+
+TEST_F(TensorsComputeTest, AResultIsAVersionLaterThanWhatWasThere) {
+  v1::MatmulRequest request = Matmul(F32({4, 4}), F32({4, 4}));
+  request.mutable_matmul()->mutable_d()->mutable_resident()->set_id(9);
+  Run(request);
+  const std::string result = session_.Get(9).body;
+  // An upload that knows nothing of it must not take it for its own.
+  v1::PutHeader header = session_.Header(9, 64);
+  header.set_dtype(v1::DATA_TYPE_F32);
+  header.clear_shape();
+  header.add_shape(4);
+  header.add_shape(4);
+  EXPECT_EQ(session_.PutAll(header, std::string(64, 'x')).reason, "OLD_VERSION");
+  EXPECT_TRUE(session_.Get(9).body == result);
+  header.set_version(7);
+  EXPECT_TRUE(session_.PutAll(header, std::string(64, 'x')).status.ok());
+  EXPECT_EQ(session_.Get(9).body, std::string(64, 'x'));
+  EXPECT_EQ(session_.info.version(), 7u);
+  Run(request);
+  EXPECT_TRUE(session_.Get(9).body == result);
+  EXPECT_EQ(session_.info.version(), 8u);
+  EXPECT_EQ(session_.PutAll(header, std::string(64, 'x')).reason, "OLD_VERSION");
+  // Ranges that are asked for apart are of one version, or refused.
+  v1::GetRequest range;
+  range.set_session_id(session_.opened.session_id());
+  range.set_id(9);
+  range.set_version(8);
+  EXPECT_TRUE(session_.Get(range).status.ok());
+  range.set_version(7);
+  const RawReply other = session_.Get(range);
+  EXPECT_EQ(other.status.error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(other.reason, "OLD_VERSION");
+}
+
+TEST_F(TensorsComputeTest, TwoResultsCannotBeOneTensor) {
+  v1::AttentionRequest request = SmallAttention();
+  request.mutable_options()->set_session_id(session_.opened.session_id());
+  request.mutable_attention()->set_want_lse(true);
+  request.mutable_attention()->mutable_o()->mutable_resident()->set_id(3);
+  request.mutable_attention()->mutable_lse()->mutable_resident()->set_id(3);
+  v1::AttentionReply reply;
+  const RawReply refused = Call(session_.channel, kAttention, request, reply);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.field, "attention.lse.resident.id");
+}
+
+// A process may have 65,530 mappings; one that has them all cannot allocate, nor give back.
+TEST_F(TensorsComputeTest, ManySmallTensorsAreNotManyMappings) {
+  v1::MatmulRequest request = Matmul(F32({1, 1}), F32({1, 1}));
+  for (int id = 0; id < 3000; ++id) {
+    request.mutable_matmul()->mutable_d()->mutable_resident()->set_id(static_cast<std::uint64_t>(id));
+    Run(request);
+  }
+  std::ifstream maps("/proc/" + std::to_string(daemon_->pid()) + "/maps");
+  EXPECT_LT(std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'), 1500);
+}
+
+// Nothing to add up, and much to write: not for the thread that brings other calls.
+TEST_F(TensorsComputeTest, LargeResultsOfNothingAreNotComputedInline) {
+  v1::MatmulRequest request = Matmul(F32({4096, 0}), F32({0, 4096}));
+  request.mutable_matmul()->mutable_d()->mutable_resident()->set_id(1);
+  const v1::MatmulReply reply = Run(request);
+  EXPECT_GT(reply.timing().queue_us(), 0) << "it was not queued";
 }
 
 TEST_F(TensorsComputeTest, ResultsThatDoNotFitAreRefusedBeforeTheyAreComputed) {

@@ -281,7 +281,7 @@ TEST_F(SessionTest, AnUploadThatIsRefusedLeavesNothing) {
   EXPECT_EQ(tensors_.num_tensors(), 0u);
 }
 
-TEST_F(SessionTest, ADeadlineInTheMiddleOfAnUploadLeavesNothing) {
+TEST_F(SessionTest, AnUploadThatRanOutOfTimeDoesNotHitTheNext) {
   tensors_.on_put = [](grpc::ServerContext& context, const v1::PutRequest&, int index) {
     while (index == 2 && !context.IsCancelled()) std::this_thread::yield();
     return index == 2 ? grpc::Status::CANCELLED : grpc::Status::OK;
@@ -293,10 +293,12 @@ TEST_F(SessionTest, ADeadlineInTheMiddleOfAnUploadLeavesNothing) {
   options.timeout = absl::Milliseconds(500);
   const absl::Status put = session->Put(1, ViewAs(DataType::kU8, bytes, {16 * kMiB}), options);
   EXPECT_EQ(put.code(), absl::StatusCode::kDeadlineExceeded) << put;
+  tensors_.on_put = nullptr;
+  ASSERT_TRUE(session->Put(1, ViewAs(DataType::kU8, bytes, {16 * kMiB})).ok());
   session->Release();
   session.reset();
   client.reset();  // waits for what was to be done later
-  EXPECT_EQ(tensors_.num_tensors(), 0u);
+  EXPECT_EQ(tensors_.num_tensors(), 1u);
 }
 
 TEST_F(SessionTest, StopEndsAnUpload) {
@@ -338,7 +340,8 @@ TEST_F(SessionTest, ADaemonThatDiesInTheMiddleIsATypedError) {
     dying = true;
     daemon.reset();
   }
-  EXPECT_EQ(put.code(), absl::StatusCode::kUnavailable) << put;
+  // This one cancels what runs when it ends; one that is killed just goes.
+  EXPECT_TRUE(absl::IsUnavailable(put) || absl::IsCancelled(put)) << put;
   session.reset();  // returns, though nobody is there
 }
 

@@ -71,9 +71,10 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   // Uploads `tensor` under `id`, in place of what was there; OK: it can be used. After a failure the id may hold
-  // nothing.
+  // nothing, or an upload that nobody ends, which the daemon gives up after a minute.
   absl::Status Put(std::uint64_t id, const TensorView& tensor, const CallOptions& options = {}) const;
 
+  // All of one version of the tensor, also while others replace it.
   absl::StatusOr<Tensor> Get(std::uint64_t id, const CallOptions& options = {}) const;
   // Fills `into` with the bytes of the tensor from byte `offset_bytes` on. OUT_OF_RANGE where it has not as many.
   absl::Status Get(std::uint64_t id, std::int64_t offset_bytes, std::span<std::byte> into,
