@@ -36,6 +36,7 @@
 #include "server/core/shape_list.h"
 #include "server/daemon_facts.h"
 #include "server/rpc/handlers.h"
+#include "server/rpc/handover.h"
 #include "server/rpc/library_log.h"
 #include "server/rpc/server.h"
 #include "server/select_backend.h"
@@ -86,7 +87,9 @@ void LogLibraryLine(rpc::LibrarySeverity severity, const std::string& line) {
 // connections, and some clients.
 std::int64_t NeededDescriptors(const config::ServerOptions& options) {
   return 64 + 4 * options.compute.io_threads + static_cast<std::int64_t>(options.listen.grpc.size()) +
-         static_cast<std::int64_t>(options.listen.http ? telemetry::HttpServer::kMaxConnections : 0);
+         static_cast<std::int64_t>(options.listen.http ? telemetry::HttpServer::kMaxConnections : 0) +
+         static_cast<std::int64_t>(
+             options.shared_memory.socket.empty() ? 0 : rpc::Handover::kMaxConnections + rpc::Handover::kMaxWaiting);
 }
 
 // Written whole or not at all, so that a reader never sees half of it.
@@ -106,10 +109,12 @@ absl::Status WritePortFile(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-core::SessionStore::Options Sessions(const config::SessionOptions& options, std::int64_t resident_limit) {
+core::SessionStore::Options Sessions(const config::SessionOptions& options, std::int64_t resident_limit,
+                                     std::int64_t shared_limit) {
   return {.resident_limit = resident_limit,
           .session_quota = std::min(options.quota.Of(resident_limit), resident_limit),
           .max_sessions = options.max_sessions,
+          .shared_limit = shared_limit,
           .default_lease = options.lease,
           .max_lease = config::kMaxSessionLease,
           .fill_timeout = options.fill_timeout};
@@ -129,6 +134,12 @@ std::vector<telemetry::PoolGauges> Pools(const core::Engine& engine, const core:
                                                .peak_bytes = load.memory_peak}};
   pools.push_back(
       {.pool = "resident", .used_bytes = sessions.used, .limit_bytes = sessions.limit, .peak_bytes = sessions.peak});
+  if (sessions.shared_limit > 0) {
+    pools.push_back({.pool = "shared",
+                     .used_bytes = sessions.shared_used,
+                     .limit_bytes = sessions.shared_limit,
+                     .peak_bytes = sessions.shared_peak});
+  }
   for (const core::PoolUse& use : engine.backend().Pools()) {
     pools.push_back({.pool = use.pool, .used_bytes = use.used, .limit_bytes = use.limit, .peak_bytes = use.peak});
   }
@@ -198,10 +209,20 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
                        .max_queued_calls = options.limits.max_queued_calls,
                        .max_reply_bytes = options.limits.max_message_bytes},
                       std::move(selected->backend));
-  core::SessionStore sessions(Sessions(options.sessions, selected->resident_limit),
-                              {.memory = engine.memory(), .allocate = [&engine](std::int64_t bytes) {
-                                 return engine.backend().AllocateTensor(bytes);
-                               }});
+  const std::string& socket = options.shared_memory.socket;
+  std::unique_ptr<rpc::Handover> handover;  // null: off
+  if (!socket.empty()) {
+    absl::StatusOr<std::unique_ptr<rpc::Handover>> listening = rpc::Handover::Start(socket);
+    if (!listening.ok()) {
+      spdlog::error("--shared-memory-socket: {}", std::string(listening.status().message()));
+      return kExitListen;
+    }
+    handover = *std::move(listening);
+  }
+  core::SessionStore sessions(
+      Sessions(options.sessions, selected->resident_limit, handover == nullptr ? 0 : options.shared_memory.limit_bytes),
+      {.memory = engine.memory(),
+       .allocate = [&engine](std::int64_t bytes) { return engine.backend().AllocateTensor(bytes); }});
   core::SessionSweeper sweeper(sessions, SweepEvery(options.sessions));
   rpc::MethodTable methods;
   const rpc::ServerFacts server_facts = {.version = build.version,
@@ -211,10 +232,12 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
                                          .epoch = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32,
                                          .max_message_bytes = options.limits.max_message_bytes,
                                          .advertise = options.listen.advertise,
+                                         .shared_memory_socket = socket,
                                          .not_used = selected->not_used};
   rpc::AddComputeMethods(engine, sessions, server_facts.epoch, methods);
   rpc::AddDeviceMethods(engine, server_facts, methods);
   rpc::AddTensorMethods(sessions, engine.backend(), server_facts, methods);
+  rpc::AddSharedMemoryMethods(sessions, engine.backend(), handover.get(), server_facts.epoch, methods);
   methods.AddMissingMethods();
 
   rpc::Gate gate({.body_budget = options.limits.body_budget_bytes,

@@ -279,6 +279,14 @@ std::vector<Option> MakeTable() {
             "An upload without a chunk for this long has failed, and its memory is given back."},
            KERND_FIELD(sessions.fill_timeout)),
 
+      Text({"Shared memory", "shared-memory-socket", "PATH",
+            "Clients on this host hand over memory here, a unix socket; who may connect is a matter of its folder's "
+            "permissions. Empty: off."},
+           KERND_FIELD(shared_memory.socket)),
+      Bytes({"Shared memory", "shared-memory-limit", "BYTES|PERCENT",
+             "Memory of clients that is shared at once, on a GPU page-locked. Unless set: 25%, in whole MiB."},
+            KERND_FIELD(shared_memory.limit_bytes), Percent::kOfMemory),
+
       Bytes({"Limits", "memory-limit", "BYTES|PERCENT",
              "Memory for tensors on the CPU; a percentage is of the RAM that this process may use. Unless set: 50%, in "
              "whole MiB."},

@@ -105,6 +105,14 @@ Broken CheckSessions(const SessionOptions& sessions) {
   return std::nullopt;
 }
 
+Broken CheckSharedMemory(const SharedMemoryOptions& shared_memory) {
+  // The daemon's folder is not its clients', and the address of a socket has room for 107 bytes.
+  if (!shared_memory.socket.empty() && (shared_memory.socket.front() != '/' || shared_memory.socket.size() > 107)) {
+    return BrokenRule{"shared-memory-socket", shared_memory.socket, "must be an absolute path of at most 107 bytes"};
+  }
+  return BytesInRange("shared-memory-limit", shared_memory.limit_bytes, 4096, std::int64_t{1} << 50);
+}
+
 Broken CheckGpu(const GpuOptions& gpu) {
   constexpr std::int64_t kMiB = std::int64_t{1} << 20, kMost = std::int64_t{1} << 50;
   if (Broken broken = PercentAtMost100("gpu-memory", gpu.memory)) return broken;
@@ -128,6 +136,7 @@ ServerOptions DefaultOptions(const MachineLimits& machine) {
   // The floor lets the daemon start in a small container with the other defaults as they are.
   options.limits.body_budget_bytes =
       std::max(machine.memory_bytes / 4 / kMiB * kMiB, options.limits.default_body_bytes);
+  options.shared_memory.limit_bytes = std::max(machine.memory_bytes / 4 / kMiB * kMiB, kMiB);
   options.compute.cpu_threads = std::min(machine.cpus, kMaxCpuThreads);
   options.compute.io_threads = std::clamp(machine.cpus / 2, 1, 8);
   return options;
@@ -139,6 +148,7 @@ std::optional<BrokenRule> FindBrokenRule(const ServerOptions& options) {
   if (Broken broken = CheckLifecycle(options.lifecycle)) return broken;
   if (Broken broken = CheckGpu(options.gpu)) return broken;
   if (Broken broken = CheckSessions(options.sessions)) return broken;
+  if (Broken broken = CheckSharedMemory(options.shared_memory)) return broken;
   if (Broken broken = InRange("cpu-threads", options.compute.cpu_threads, 1, kMaxCpuThreads)) return broken;
   if (Broken broken = InRange("io-threads", options.compute.io_threads, 1, 256)) return broken;
   const std::string& level = options.logging.level;

@@ -89,6 +89,12 @@ struct SessionOptions {
   absl::Duration fill_timeout = absl::Seconds(60);  // of an upload, after its last chunk
 };
 
+// Memory of clients on this host.
+struct SharedMemoryOptions {
+  std::string socket;            // where they hand it over; empty: off
+  std::int64_t limit_bytes = 0;  // of all sessions; DefaultOptions: a quarter of the memory
+};
+
 // What a client may wish a lease to be, at most.
 inline constexpr absl::Duration kMaxSessionLease = absl::Hours(24);
 
@@ -105,6 +111,7 @@ struct ServerOptions {
   ComputeOptions compute;
   GpuOptions gpu;
   SessionOptions sessions;
+  SharedMemoryOptions shared_memory;
   LoggingOptions logging;
 };
 

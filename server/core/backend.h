@@ -89,6 +89,16 @@ class Backend {
   // Of the first element of a resident operand that kernels read in place; a power of two. Others are copied first.
   virtual std::int64_t OperandAlignment() const { return 1; }
 
+  // Whether kernels read and write memory of the host: shared regions are then used as they are, else copied from and
+  // to.
+  virtual bool UsesHostMemory() const { return true; }
+  // Makes memory of the host such that the device copies from and to it by itself, until what is returned has gone,
+  // which must be before the memory goes. Null where there is nothing to be made. Thread-safe.
+  //   RESOURCE_EXHAUSTED (MEMORY_FULL)  the system lets no more be page-locked
+  virtual absl::StatusOr<std::shared_ptr<void>> RegisterHost(absl::Span<std::byte> /*memory*/) {
+    return std::shared_ptr<void>();
+  }
+
   // Memory for a tensor that outlives calls, all of which must go before the backend does. Thread-safe.
   //   RESOURCE_EXHAUSTED (MEMORY_FULL)  none to be had; retry_after is set
   virtual absl::StatusOr<std::unique_ptr<TensorMemory>> AllocateTensor(std::int64_t /*bytes*/) {

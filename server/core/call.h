@@ -53,6 +53,9 @@ class Call : public std::enable_shared_from_this<Call> {
   // Where result i, counted over all steps, is to stay; null: it goes into the reply.
   TensorMemory* KeptAt(std::size_t i) const { return i < kept.size() ? kept[i].get() : nullptr; }
 
+  // The same, of memory that the client shares.
+  std::byte* SharedAt(std::size_t i) const { return i < shared.size() ? shared[i] : nullptr; }
+
   Plan plan;
   StageTimes stages;
   std::int64_t copied_bytes = 0;    // of tensors, by the CPU, from one host buffer to another
@@ -61,6 +64,9 @@ class Call : public std::enable_shared_from_this<Call> {
   // In the same order, the memory of results that stay on the device, whose `results` are of no use; null for the
   // others. Empty: none stays.
   std::vector<std::shared_ptr<TensorMemory>> kept;
+  // In the same order, where results are written that go into shared memory, which the program holds and has room for
+  // them; null for the others. Empty: none does.
+  std::vector<std::byte*> shared;
   absl::Status status;
 
  private:

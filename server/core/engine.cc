@@ -69,6 +69,20 @@ bool PeakFits(const MemoryUse& use, std::int64_t limit) {
   return peak && *peak <= limit;
 }
 
+// Of the outputs, the bytes that travel: not those that a device holds only until they are in shared memory.
+std::int64_t ReplyBytes(const Program& program, const Plan& plan) {
+  bool all = true;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    for (std::size_t j = 0; j < plan.steps[i].results.size(); ++j) {
+      const bool travels = PlaceOf(program.steps[i], j).in_reply();
+      all = all && travels;
+      if (travels) sum = CheckedAdd(sum, plan.steps[i].results[j].bytes()).value_or(plan.memory.outputs);
+    }
+  }
+  return all ? plan.memory.outputs : std::min(sum, plan.memory.outputs);
+}
+
 }  // namespace
 
 Engine::Engine(const Options& options, std::unique_ptr<Backend> backend)
@@ -157,7 +171,7 @@ double Engine::Fullness(const Program& program) const {
     return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(limit, 1));
   };
   return std::max(part(plan->memory.peak(), options_.memory_limit),
-                  part(plan->memory.outputs, options_.max_reply_bytes));
+                  part(ReplyBytes(program, *plan), options_.max_reply_bytes));
 }
 
 absl::Status Engine::TooLarge(const Program& program, std::string message,
@@ -188,12 +202,11 @@ absl::StatusOr<Plan> Engine::MakePlan(const Program& program) const {
                                  " bytes and can never fit: the memory limit is ", limit, " bytes"),
                     MemoryMetadata(plan.memory, options_.memory_limit));
   }
-  if (plan.memory.outputs > options_.max_reply_bytes) {
+  const std::int64_t reply = ReplyBytes(program, plan);
+  if (reply > options_.max_reply_bytes) {
     return TooLarge(
-        program,
-        absl::StrCat("the results are ", plan.memory.outputs, " bytes and a reply holds at most ",
-                     options_.max_reply_bytes),
-        {{"output_bytes", absl::StrCat(plan.memory.outputs)}, {"limit_bytes", absl::StrCat(options_.max_reply_bytes)}});
+        program, absl::StrCat("the results are ", reply, " bytes and a reply holds at most ", options_.max_reply_bytes),
+        {{"output_bytes", absl::StrCat(reply)}, {"limit_bytes", absl::StrCat(options_.max_reply_bytes)}});
   }
   return plan;
 }

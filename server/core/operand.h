@@ -23,12 +23,12 @@ struct Operand {
   // The bytes in order, in as many runs as the network cut them into; together as many as the TensorSpec says (the
   // codec has checked). Contiguous as a tensor, at any address.
   absl::InlinedVector<absl::Span<const std::byte>, 1> runs;
-  // In place of runs: the first element of a resident tensor's view, on the device. Kernels read it there, by the
-  // strides of the TensorSpec.
+  // In place of runs: the first element of a view of a resident tensor, on the device, or of shared memory. Kernels
+  // read it there, by the strides of the TensorSpec.
   const std::byte* device = nullptr;
   // Not as it lies there: the TensorSpec is that of the contiguous copy that is to be made of this view first.
   std::optional<View> copy_of;
-  // Keeps the runs, or the tensor; operands that were cut from one run share it.
+  // Keeps the runs, the tensor, or the region; operands that were cut from one run share it.
   std::shared_ptr<const void> owner;
 
   // Takes no memory of the call.

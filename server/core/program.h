@@ -18,9 +18,16 @@
 
 namespace kernd::core {
 
-// Where a result goes: into the reply, or a tensor of the session under this id.
+class SharedRegion;
+
+// Where a result goes: into the reply, a tensor of the session under this id, or memory that the client shares.
 struct ResultPlace {
   std::optional<std::uint64_t> resident;
+  std::shared_ptr<SharedRegion> region;  // from byte `offset` on; whether it fits is known with the plan
+  std::int64_t offset = 0;
+  std::int64_t room = 0;  // bytes that the client has for it; 0: as many as it needs
+
+  bool in_reply() const { return !resident && region == nullptr; }
 };
 
 struct MatmulStep {
@@ -55,8 +62,8 @@ struct Program {
   std::vector<Step> steps;
 };
 
-// Bytes on the device. Exact: what a call is charged, and what it reports. Resident operands and results are not the
-// call's but their session's; `naive` has them all.
+// Bytes on the device. Exact: what a call is charged, and what it reports. Operands and results that are used where
+// they are, in a session or in shared memory, are not the call's; `naive` has them all.
 struct MemoryUse {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;

@@ -43,9 +43,10 @@ struct SessionStore::Session {
   bool open = true;
   std::map<std::uint64_t, Upload> tensors;
   absl::flat_hash_set<Upload> filling;
+  RegionTable regions;
 
-  Session(const SessionId& id, absl::Duration lease, std::int64_t quota)
-      : id(id), lease(lease), quota(std::make_shared<ByteBudget>(quota)) {}
+  Session(const SessionId& id, absl::Duration lease, std::int64_t quota, std::shared_ptr<RegionTable::Budget> shared)
+      : id(id), lease(lease), quota(std::make_shared<ByteBudget>(quota)), regions(std::move(shared)) {}
 };
 
 // Memory with what it is charged for; the charge ends after the memory.
@@ -80,7 +81,8 @@ SessionStore::SessionStore(const Options& options, Environment environment)
     : options_(options),
       environment_(std::move(environment)),
       resident_(std::make_shared<ByteBudget>(options.resident_limit)),
-      tensors_(kMaxTensors) {}
+      tensors_(kMaxTensors),
+      shared_(std::make_shared<RegionTable::Budget>(options.shared_limit)) {}
 
 SessionStore::~SessionStore() = default;
 
@@ -102,7 +104,7 @@ absl::StatusOr<SessionStore::Opened> SessionStore::Open(absl::Duration lease, st
     const SessionId id = environment_.new_id();
     const auto [it, added] = sessions_.try_emplace(id);
     if (!added) continue;
-    it->second = std::make_shared<Session>(id, granted, granted_quota);
+    it->second = std::make_shared<Session>(id, granted, granted_quota, shared_);
     it->second->expires = environment_.now() + absl::ToChronoNanoseconds(granted);
     return Opened{.id = id, .lease = granted, .quota = granted_quota};
   }
@@ -125,6 +127,7 @@ absl::StatusOr<SessionStore::SessionPtr> SessionStore::Enter(const SessionId& id
 std::int64_t SessionStore::End(const SessionPtr& session, LetGo& let_go) {
   std::int64_t freed = 0;
   while (!session->tensors.empty()) freed += Remove(*session, session->tensors.begin()->first, let_go);
+  for (std::shared_ptr<SharedRegion>& region : session->regions.RemoveAll()) let_go.push_back(std::move(region));
   session->open = false;
   sessions_.erase(session->id);
   return freed;
@@ -382,6 +385,38 @@ absl::StatusOr<std::int64_t> SessionStore::Delete(const SessionId& id, absl::Spa
   return freed;
 }
 
+absl::Status SessionStore::AddRegion(const SessionId& id, std::uint64_t region, std::int64_t bytes,
+                                     const MapRegion& map) {
+  LetGo let_go;
+  RegionTable::Charge charge;
+  {
+    absl::MutexLock lock(&mutex_);
+    KERND_ASSIGN_OR_RETURN(const SessionPtr session, Enter(id, let_go));
+    KERND_ASSIGN_OR_RETURN(charge, session->regions.Reserve(region, bytes));
+  }
+  KERND_ASSIGN_OR_RETURN(std::shared_ptr<SharedRegion> mapped, map());
+  let_go.push_back(mapped);  // to be unmapped outside the lock, where it is not taken
+  absl::MutexLock lock(&mutex_);
+  KERND_ASSIGN_OR_RETURN(const SessionPtr session, Enter(id, let_go));
+  return session->regions.Add(region, std::move(mapped), std::move(charge));
+}
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> SessionStore::FindRegion(const SessionId& id, std::uint64_t region) {
+  LetGo let_go;
+  absl::MutexLock lock(&mutex_);
+  KERND_ASSIGN_OR_RETURN(const SessionPtr session, Enter(id, let_go));
+  return session->regions.Find(region);
+}
+
+absl::Status SessionStore::RemoveRegion(const SessionId& id, std::uint64_t region) {
+  LetGo let_go;
+  absl::MutexLock lock(&mutex_);
+  KERND_ASSIGN_OR_RETURN(const SessionPtr session, Enter(id, let_go));
+  KERND_ASSIGN_OR_RETURN(std::shared_ptr<SharedRegion> removed, session->regions.Remove(region));
+  let_go.push_back(std::move(removed));
+  return absl::OkStatus();
+}
+
 absl::Status SessionStore::Renew(const SessionId& id) {
   LetGo let_go;
   absl::MutexLock lock(&mutex_);
@@ -458,6 +493,9 @@ SessionStore::Use SessionStore::use() const {
              .used = resident_->used(),
              .peak = resident_->peak(),
              .limit = resident_->limit(),
+             .shared_used = shared_->bytes.used(),
+             .shared_peak = shared_->bytes.peak(),
+             .shared_limit = shared_->bytes.limit(),
              .expired = expired_,
              .abandoned = abandoned_};
   for (const auto& [id, session] : sessions_) use.filling += static_cast<std::int64_t>(session->filling.size());

@@ -27,6 +27,7 @@
 #include "absl/types/span.h"
 #include "kernd/kernels/tensor.h"
 #include "server/core/byte_budget.h"
+#include "server/core/region_table.h"
 #include "server/core/stage.h"
 #include "server/core/tensor_memory.h"
 
@@ -46,6 +47,7 @@ class SessionStore {
     std::int64_t resident_limit = 0;  // bytes of all sessions
     std::int64_t session_quota = 0;   // bytes that one session may have, and has unless it asks for less
     std::int64_t max_sessions = 0;
+    std::int64_t shared_limit = 0;  // bytes of memory that clients share with the daemon, of all sessions
     absl::Duration default_lease, max_lease;
     absl::Duration fill_timeout;  // after its last chunk
   };
@@ -131,6 +133,15 @@ class SessionStore {
   // Ids that are none are passed over, so that a repeated call is one. Bytes free now.
   absl::StatusOr<std::int64_t> Delete(const SessionId& id, absl::Span<const std::uint64_t> tensors);
 
+  // Memory that the client shares: `map`, called outside the lock, becomes the session's region of this id. Errors of
+  // RegionTable::Reserve, and of `map`.
+  using MapRegion = std::function<absl::StatusOr<std::shared_ptr<SharedRegion>>()>;
+  absl::Status AddRegion(const SessionId& id, std::uint64_t region, std::int64_t bytes, const MapRegion& map);
+  // Holding it keeps it mapped. NOT_FOUND (REGION_NOT_FOUND).
+  absl::StatusOr<std::shared_ptr<SharedRegion>> FindRegion(const SessionId& id, std::uint64_t region);
+  // Calls that use it keep it until they end. NOT_FOUND (REGION_NOT_FOUND).
+  absl::Status RemoveRegion(const SessionId& id, std::uint64_t region);
+
   // For whoever is at work for longer than a call's begin: the lease only.
   absl::Status Renew(const SessionId& id);
 
@@ -155,8 +166,9 @@ class SessionStore {
 
   struct Use {
     std::int64_t sessions = 0, tensors = 0, filling = 0;
-    std::int64_t used = 0, peak = 0, limit = 0;  // bytes
-    std::int64_t expired = 0, abandoned = 0;     // sessions and uploads that time ended, since the start
+    std::int64_t used = 0, peak = 0, limit = 0;                       // bytes
+    std::int64_t shared_used = 0, shared_peak = 0, shared_limit = 0;  // bytes of regions
+    std::int64_t expired = 0, abandoned = 0;  // sessions and uploads that time ended, since the start
   };
   Use use() const;
 
@@ -165,7 +177,7 @@ class SessionStore {
   struct Holding;
   using SessionPtr = std::shared_ptr<Session>;
   // Memory that nobody needs any more, to be let go of outside the lock.
-  using LetGo = std::vector<std::shared_ptr<TensorMemory>>;
+  using LetGo = std::vector<std::shared_ptr<void>>;
 
   absl::StatusOr<SessionPtr> Enter(const SessionId& id, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::int64_t End(const SessionPtr& session, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -183,6 +195,7 @@ class SessionStore {
   const Environment environment_;
   const std::shared_ptr<ByteBudget> resident_;  // its leases may outlive the store
   ByteBudget tensors_;
+  const std::shared_ptr<RegionTable::Budget> shared_;  // as `resident_`
 
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);

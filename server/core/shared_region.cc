@@ -22,7 +22,7 @@ absl::Status OutOfRange(std::string_view field, std::int64_t offset, std::int64_
   return WithDetail(
       absl::OutOfRangeError(absl::StrCat(std::string(field), " is ", offset, ": ", bytes,
                                          " bytes from there are not inside the region of ", size, " bytes")),
-      {.reason = std::string(reason::kInvalidField), .field = std::string(field)});
+      {.reason = std::string(reason::kOutOfRange), .field = std::string(field)});
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ void SetMemory(const Step& step, const std::int64_t (&operand_bytes)[kOperands],
   }
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
     plan.memory.naive += plan.results[i].bytes();
-    if (!step.places[i].resident) plan.memory.outputs += plan.results[i].bytes();
+    if (step.places[i].in_reply()) plan.memory.outputs += plan.results[i].bytes();
   }
 }
 
@@ -268,6 +268,10 @@ absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, bool guar
   for (const TensorSpec& result : plan.results) {
     if (core::TensorMemory* kept = call.KeptAt(call.results.size())) {
       call.results.emplace_back(kept->data(), result.bytes(), nullptr, nullptr);
+      continue;
+    }
+    if (std::byte* const shared = call.SharedAt(call.results.size())) {
+      call.results.emplace_back(shared, result.bytes(), nullptr, nullptr);
       continue;
     }
     core::HostBuffer buffer = guarded ? AllocateGuarded(result.bytes()) : Allocate(result.bytes());

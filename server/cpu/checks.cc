@@ -65,8 +65,9 @@ absl::Status Judge(absl::Span<const core::NamedSpec> specs, absl::Span<const voi
   const std::size_t first = call.results.size() - results.size();
   for (std::size_t i = 0; i < results.size(); ++i) {
     const core::HostBuffer& buffer = call.results[first + i];
-    // A result that stays in a session has no guards.
-    const bool overrun = call.KeptAt(first + i) == nullptr && !GuardsAreWhole(buffer);
+    // A result that stays in a session, or is in the client's memory, has no guards.
+    const bool guarded = call.KeptAt(first + i) == nullptr && call.SharedAt(first + i) == nullptr;
+    const bool overrun = guarded && !GuardsAreWhole(buffer);
     note(result_names[i], results[i], buffer.data(), overrun);
     if (!overrun) continue;
     status.Update(WithDetail(

@@ -57,7 +57,8 @@ std::int64_t NaiveBytes(const MatmulProblem& p, const MatmulGeometry& g) {
 }
 
 // The bytes of a plan are those of its block; what cannot be laid out at all can never fit.
-void SetMemory(const std::optional<DeviceLayout>& layout, std::int64_t naive, core::StepPlan& plan) {
+void SetMemory(const std::optional<DeviceLayout>& layout, std::int64_t naive,
+               absl::Span<const core::ResultPlace> places, core::StepPlan& plan) {
   plan.memory.naive = naive;
   if (!layout) {
     plan.memory.workspace = kTooMuch;
@@ -67,7 +68,7 @@ void SetMemory(const std::optional<DeviceLayout>& layout, std::int64_t naive, co
   plan.memory.outputs = layout->output_bytes;
   plan.memory.workspace = layout->workspace_bytes;
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
-    if (layout->result_at[i] != kAbsent) plan.memory.pinned += PinnedPool::Rounded(plan.results[i].bytes());
+    if (places[i].in_reply()) plan.memory.pinned += PinnedPool::Rounded(plan.results[i].bytes());
   }
 }
 
@@ -126,6 +127,8 @@ class GpuBackend final : public core::Backend {
   }
   std::int64_t Trim() override { return memory_->Trim().value_or(0) + resident_->memory().Trim().value_or(0); }
   std::int64_t OperandAlignment() const override { return kDeviceAlignment; }
+  bool UsesHostMemory() const override { return false; }
+  absl::StatusOr<std::shared_ptr<void>> RegisterHost(absl::Span<std::byte> memory) override;
   absl::StatusOr<std::unique_ptr<core::TensorMemory>> AllocateTensor(std::int64_t bytes) override {
     return resident_->Allocate(bytes);
   }
@@ -181,6 +184,19 @@ std::vector<core::DeviceDescription> GpuBackend::Devices() const {
   return {std::move(device)};
 }
 
+absl::StatusOr<std::shared_ptr<void>> GpuBackend::RegisterHost(absl::Span<std::byte> memory) {
+  KERND_RETURN_IF_ERROR(driver_->Bind());
+  const absl::Status status = driver_->RegisterHost(memory.data(), static_cast<std::int64_t>(memory.size()));
+  if (absl::IsResourceExhausted(status)) {
+    return WithDetail(status, {.reason = std::string(reason::kMemoryFull), .retry_after = absl::Seconds(1)});
+  }
+  KERND_RETURN_IF_ERROR(status);
+  return std::shared_ptr<void>(memory.data(), [driver = driver_](void* data) {
+    driver->Bind().IgnoreError();  // any thread may be the last to let go
+    driver->UnregisterHost(static_cast<std::byte*>(data));
+  });
+}
+
 absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) const {
   const MatmulProblem& p = step.problem;
   const DeviceInfo& device = driver_->device();
@@ -206,7 +222,7 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) 
   if (layout && guarded_ == Guarded::kYes) {
     prepared->checked = CheckedOf(OperandSpecs(step), plan.results, core::kMatmulResults, *layout);
   }
-  SetMemory(layout, layout ? NaiveBytes(p, g) : kTooMuch, plan);
+  SetMemory(layout, layout ? NaiveBytes(p, g) : kTooMuch, step.places, plan);
   plan.kernel = choice.variant->info.name;
   plan.tile = choice.variant->info.tile;
   plan.reason = choice.reason;
@@ -241,7 +257,7 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::AttentionStep& ste
   if (layout && guarded_ == Guarded::kYes) {
     prepared->checked = CheckedOf(OperandSpecs(step), plan.results, core::kAttentionResults, *layout);
   }
-  SetMemory(layout, NaiveBytes(p, g), plan);
+  SetMemory(layout, NaiveBytes(p, g), step.places, plan);
   plan.kernel = choice.variant->info.name;
   plan.tile = choice.variant->info.tile;
   plan.reason = choice.reason;

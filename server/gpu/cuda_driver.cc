@@ -75,12 +75,12 @@ class CudaDriver final : public Driver {
   absl::Status CopyRows(std::byte* to, const std::byte* from, std::int64_t pitch, std::int64_t row_bytes,
                         std::int64_t rows, Stream stream) override {
     if (rows == 1) {
-      KERND_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(row_bytes), cudaMemcpyDeviceToDevice, stream));
+      KERND_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(row_bytes), cudaMemcpyDefault, stream));
       return absl::OkStatus();
     }
     KERND_CUDA(cudaMemcpy2DAsync(to, static_cast<std::size_t>(row_bytes), from, static_cast<std::size_t>(pitch),
-                                 static_cast<std::size_t>(row_bytes), static_cast<std::size_t>(rows),
-                                 cudaMemcpyDeviceToDevice, stream));
+                                 static_cast<std::size_t>(row_bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault,
+                                 stream));
     return absl::OkStatus();
   }
 
@@ -91,6 +91,11 @@ class CudaDriver final : public Driver {
     return static_cast<std::byte*>(memory);
   }
   void FreePinned(std::byte* memory) override { (void)cudaFreeHost(memory); }
+  absl::Status RegisterHost(std::byte* memory, std::int64_t bytes) override {
+    const cudaError_t error = cudaHostRegister(memory, static_cast<std::size_t>(bytes), cudaHostRegisterPortable);
+    return error == cudaSuccess ? absl::OkStatus() : AllocationError(error, "cudaHostRegister", bytes);
+  }
+  void UnregisterHost(std::byte* memory) override { (void)cudaHostUnregister(memory); }
 
   absl::StatusOr<Pool> CreatePool(std::int64_t limit) override {
     cudaMemPoolProps properties{};

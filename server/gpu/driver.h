@@ -42,18 +42,24 @@ class Driver {
   virtual absl::StatusOr<absl::Duration> Between(Event from, Event to) = 0;
   virtual absl::Status Synchronize(Stream stream) = 0;
 
-  // Enqueued. Host memory from AllocatePinned is read or written when the stream gets there; any other may make the
-  // call wait.
+  // Enqueued. Host memory from AllocatePinned, or registered, is read or written when the stream gets there; any other
+  // may make the call wait.
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host, std::int64_t bytes, Stream stream) = 0;
   virtual absl::Status CopyOut(std::byte* host, const std::byte* device, std::int64_t bytes, Stream stream) = 0;
 
-  // On the device: `rows` of `row_bytes` each, `pitch` bytes from one to the next, to one behind the other.
-  // row_bytes <= pitch < 2^31, but for a single row, which may have any size.
+  // To the device, from there or from registered host memory: `rows` of `row_bytes` each, `pitch` bytes from one to the
+  // next, to one behind the other. row_bytes <= pitch < 2^31, but for a single row, which may have any size.
   virtual absl::Status CopyRows(std::byte* to, const std::byte* from, std::int64_t pitch, std::int64_t row_bytes,
                                 std::int64_t rows, Stream stream) = 0;
 
   virtual absl::StatusOr<std::byte*> AllocatePinned(std::int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) = 0;
+
+  // Makes memory that is there already like AllocatePinned's. RESOURCE_EXHAUSTED: the system lets no more be
+  // page-locked.
+  virtual absl::Status RegisterHost(std::byte* memory, std::int64_t bytes) = 0;
+  // Nothing may be left that copies from or to it.
+  virtual void UnregisterHost(std::byte* memory) = 0;
 
   // A pool never holds more than `limit` bytes, and keeps what it has until it is trimmed.
   virtual absl::StatusOr<Pool> CreatePool(std::int64_t limit) = 0;

@@ -207,9 +207,13 @@ absl::Status Executor::Around(const Prepared& prepared, absl::Span<core::Operand
       call.results.emplace_back();
       continue;
     }
-    KERND_ASSIGN_OR_RETURN(core::HostBuffer buffer, env_.pinned.Allocate(plan.results[i].bytes(), kPinnedPatience));
     // Before the copy, which must not outlive its target whatever happens next.
-    call.results.push_back(std::move(buffer));
+    if (std::byte* const shared = call.SharedAt(call.results.size())) {
+      call.results.emplace_back(shared, plan.results[i].bytes(), nullptr, nullptr);
+    } else {
+      KERND_ASSIGN_OR_RETURN(core::HostBuffer buffer, env_.pinned.Allocate(plan.results[i].bytes(), kPinnedPatience));
+      call.results.push_back(std::move(buffer));
+    }
     const core::HostBuffer& result = call.results.back();
     if (result.size() == 0) continue;
     KERND_RETURN_IF_ERROR(driver.CopyOut(result.data(), block.data() + layout.result_at[i], result.size(), stream_));

@@ -2,10 +2,11 @@
 //
 //   operands --memcpy--> pinned chunks --h2d--> block --kernel--> block --d2h--> pinned results --> the reply's slices
 //
-// A chunk starts its copy when it is full, so a large operand is on its way while the rest is still being staged. Calls
-// overlap through the executors: one's copies run beside another's kernel, as each has a stream of its own and the
-// device has copy engines of its own. A second stream inside an executor would buy nothing: a call's own stages depend
-// on each other.
+// Memory that a client shares, and that is registered with the driver, needs no chunks and no pinned results: it is
+// copied from and to as it is. A chunk starts its copy when it is full, so a large operand is on its way while the rest
+// is still being staged. Calls overlap through the executors: one's copies run beside another's kernel, as each has a
+// stream of its own and the device has copy engines of its own. A second stream inside an executor would buy nothing: a
+// call's own stages depend on each other.
 #pragma once
 
 #include <array>

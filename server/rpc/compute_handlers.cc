@@ -4,7 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "server/core/shared_region.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/handlers.h"
@@ -20,7 +22,11 @@ struct Compute {
   const std::uint64_t epoch;
 
   Places PlacesOf(const CallWish& wish, const Payloads* payloads) const {
-    return {.payloads = payloads, .session = wish.session, .alignment = engine.backend().OperandAlignment()};
+    const core::Backend& backend = engine.backend();
+    return {.payloads = payloads,
+            .session = wish.session,
+            .alignment = backend.OperandAlignment(),
+            .host_in_place = backend.UsesHostMemory()};
   }
 };
 
@@ -44,22 +50,51 @@ absl::StatusOr<core::Program> DecodeProgram(const Compute& compute, Exchange& ex
 
 using EncodeReply = grpc::ByteBuffer (*)(const core::CallPtr&, core::SteadyTime);
 
-// Whether a result of the program's one step stays in the session.
+// Whether a result of the program's one step does not go into the reply.
 bool KeepsResults(const core::Program& program) {
   return std::visit(
       [](const auto& step) {
         return std::any_of(step.places.begin(), step.places.end(),
-                           [](const auto& p) { return p.resident.has_value(); });
+                           [](const core::ResultPlace& p) { return !p.in_reply(); });
       },
       program.steps.front());
 }
 
-// Memory in the session for the results that are to stay there.
+// The part of a shared region for a result of that spec; `field` is the path of the reference.
+absl::StatusOr<absl::Span<std::byte>> RoomFor(const TensorSpec& result, const core::ResultPlace& place,
+                                              const std::string& field) {
+  const std::int64_t bytes = result.bytes(), element_bytes = ElementBytes(result.dtype);
+  if (place.room != 0 && place.room != bytes) {
+    return InvalidField(field + ".size_bytes", absl::StrCat(place.room),
+                        absl::StrCat("the result is ", result.ToString(), ", ", bytes, " bytes"));
+  }
+  if (place.offset % element_bytes != 0) {
+    return InvalidField(field + ".offset_bytes", absl::StrCat(place.offset),
+                        absl::StrCat("must be a multiple of the element's ", element_bytes, " bytes"));
+  }
+  return place.region->Range(place.offset, bytes, field + ".offset_bytes");
+}
+
+// "matmul.d": the result's field in its request.
+std::string ResultField(const core::Step& step, std::size_t i) {
+  return std::holds_alternative<core::MatmulStep>(step) ? absl::StrCat("matmul.", core::kMatmulResults[i])
+                                                        : absl::StrCat("attention.", core::kAttentionResults[i]);
+}
+
+// Memory in the session, or in a shared region, for the results that are to be there.
 absl::Status ReserveResults(const SessionPlaces& session, core::Call& call) {
   const core::StepPlan& plan = call.plan.steps.front();
+  const core::Step& step = call.program.steps.front();
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
     call.kept.emplace_back();
-    if (!core::PlaceOf(call.program.steps.front(), i).resident) continue;
+    call.shared.emplace_back();
+    const core::ResultPlace& place = core::PlaceOf(step, i);
+    if (place.region != nullptr) {
+      KERND_ASSIGN_OR_RETURN(const absl::Span<std::byte> room,
+                             RoomFor(plan.results[i], place, ResultField(step, i) + ".shared"));
+      call.shared.back() = room.data();
+    }
+    if (!place.resident) continue;
     KERND_ASSIGN_OR_RETURN(core::SessionStore::Resident result, session.store->NewResult(session.id, plan.results[i]));
     call.kept.back() = std::move(result.memory);
   }

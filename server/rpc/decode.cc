@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "server/core/shared_region.h"
 #include "server/rpc/enums.h"
 
 namespace kernd::rpc {
@@ -19,6 +20,23 @@ absl::Status NotBuilt(const std::string& field, std::string_view what) {
   return WithDetail(
       absl::UnimplementedError(absl::StrCat(field, ": ", std::string(what), " are not offered by this version")),
       {.reason = std::string(reason::kNotBuilt), .field = field});
+}
+
+// Elements from the first to the last; CheckSpec has seen that they, and their bytes, can be counted.
+std::int64_t SpanOf(const TensorSpec& spec) {
+  std::int64_t span = 1;
+  const Dims strides = spec.EffectiveStrides();
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) {
+    span = spec.shape[i] == 0 || span == 0 ? 0 : span + (spec.shape[i] - 1) * strides[i];
+  }
+  return span;
+}
+
+// The operand is the contiguous copy of what lies at `operand.device`.
+void CopyFirst(TensorSpec& spec, core::Operand& operand) {
+  operand.copy_of =
+      core::View{.shape = spec.shape, .strides = spec.EffectiveStrides(), .element_bytes = ElementBytes(spec.dtype)};
+  spec.strides.clear();
 }
 
 // The view of a resident tensor that `tensor` asks for. Its elements are used where they are, or, where kernels could
@@ -38,11 +56,7 @@ absl::Status DecodeResident(const v1::Tensor& tensor, const std::string& field, 
     return InvalidField(field + ".dtype", Name(spec.dtype),
                         absl::StrCat("tensor ", ref.id(), " is ", found->spec.ToString()));
   }
-  std::int64_t span = 1;  // elements from the first to the last; CheckSpec has seen that they can be counted
-  const Dims strides = spec.EffectiveStrides();
-  for (std::size_t i = 0; i < spec.shape.size(); ++i) {
-    span = spec.shape[i] == 0 || span == 0 ? 0 : span + (spec.shape[i] - 1) * strides[i];
-  }
+  const std::int64_t span = SpanOf(spec);
   const std::int64_t elements = found->spec.elements();
   if (ref.offset() < 0 || span > elements || ref.offset() > elements - span) {
     const std::string at = field + ".resident.offset";
@@ -55,9 +69,48 @@ absl::Status DecodeResident(const v1::Tensor& tensor, const std::string& field, 
   operand.device = found->memory->data() + ref.offset() * ElementBytes(spec.dtype);
   operand.owner = std::move(found->memory);
   if (reinterpret_cast<std::uintptr_t>(operand.device) % static_cast<std::uintptr_t>(places.alignment) != 0) {
-    operand.copy_of = core::View{.shape = spec.shape, .strides = strides, .element_bytes = ElementBytes(spec.dtype)};
-    spec.strides.clear();
+    CopyFirst(spec, operand);
   }
+  return absl::OkStatus();
+}
+
+// The region that `ref` names, and that its offset is one for elements of so many bytes; `field` is the path of `ref`.
+absl::StatusOr<std::shared_ptr<core::SharedRegion>> FindRegion(const v1::SharedRef& ref, const std::string& field,
+                                                               const Places& places, std::int64_t element_bytes) {
+  if (places.session.store == nullptr) {
+    return InvalidField("options.session_id", "absent", absl::StrCat(field, " is in a session: name it"));
+  }
+  absl::StatusOr<std::shared_ptr<core::SharedRegion>> region =
+      places.session.store->FindRegion(places.session.id, ref.region_id());
+  if (!region.ok()) {
+    const bool session = DetailOf(region.status()).field == "session_id";
+    return AtField(region.status(), session ? "options.session_id" : field + ".region_id");
+  }
+  if (ref.offset_bytes() % element_bytes != 0) {
+    return InvalidField(field + ".offset_bytes", absl::StrCat(ref.offset_bytes()),
+                        absl::StrCat("must be a multiple of the element's ", element_bytes, " bytes"));
+  }
+  return region;
+}
+
+// The view of a shared region that `tensor` asks for. The client may change it at any time, so that nothing may depend
+// on what it holds but the values of the result.
+absl::Status DecodeShared(const v1::Tensor& tensor, const std::string& field, const Places& places, TensorSpec& spec,
+                          core::Operand& operand) {
+  const v1::SharedRef& ref = tensor.shared();
+  const std::int64_t element_bytes = ElementBytes(spec.dtype);
+  KERND_ASSIGN_OR_RETURN(std::shared_ptr<core::SharedRegion> region,
+                         FindRegion(ref, field + ".shared", places, element_bytes));
+  if (ref.size_bytes() != 0) {
+    return InvalidField(field + ".shared.size_bytes", absl::StrCat(ref.size_bytes()), "is for results");
+  }
+  const std::int64_t span = SpanOf(spec) * element_bytes;
+  KERND_ASSIGN_OR_RETURN(const absl::Span<std::byte> bytes,
+                         region->Range(ref.offset_bytes(), span, field + ".shared.offset_bytes"));
+  if (bytes.empty()) return absl::OkStatus();
+  operand.device = bytes.data();
+  operand.owner = std::move(region);
+  if (!places.host_in_place) CopyFirst(spec, operand);
   return absl::OkStatus();
 }
 
@@ -66,16 +119,18 @@ absl::Status DecodeTensor(const v1::Tensor& tensor, const std::string& field, co
                           core::Operand& operand) {
   KERND_ASSIGN_OR_RETURN(spec.dtype, DecodeDataType(tensor.dtype(), field + ".dtype"));
   spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
-  if (tensor.has_resident()) spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  if (tensor.has_resident() || tensor.has_shared())
+    spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
   KERND_RETURN_IF_ERROR(CheckSpec(field, spec));
   if (tensor.has_resident()) return DecodeResident(tensor, field, places, spec, operand);
+  if (tensor.has_shared()) return DecodeShared(tensor, field, places, spec, operand);
   if (!tensor.strides().empty()) {
     return InvalidField(field + ".strides", absl::StrCat(tensor.strides_size(), " strides"),
                         "only resident and shared tensors have strides; inline data are contiguous");
   }
   switch (tensor.place_case()) {
-    case v1::Tensor::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
     case v1::Tensor::kStep: return NotBuilt(field + ".step", "results of earlier steps");
+    case v1::Tensor::kShared:
     case v1::Tensor::kResident:
     case v1::Tensor::kData:
     case v1::Tensor::PLACE_NOT_SET: break;
@@ -125,7 +180,13 @@ absl::Status DecodeResult(const v1::ResultSpec& result, const std::string& field
       }
       place.resident = result.resident().id();
       break;
-    case v1::ResultSpec::kShared: return NotBuilt(field + ".shared", "shared-memory regions");
+    case v1::ResultSpec::kShared: {
+      // The element's size, as all else that depends on the result's spec, is checked with the plan.
+      KERND_ASSIGN_OR_RETURN(place.region, FindRegion(result.shared(), field + ".shared", places, 1));
+      place.offset = result.shared().offset_bytes();
+      place.room = result.shared().size_bytes();
+      break;
+    }
     case v1::ResultSpec::kDiscard: return NotBuilt(field + ".discard", "discarded results");
     case v1::ResultSpec::kInline:
     case v1::ResultSpec::PLACE_NOT_SET: break;

@@ -29,6 +29,8 @@ struct Places {
   // Where resident tensors are found, and how they must lie for kernels to read them there.
   SessionPlaces session = {};
   std::int64_t alignment = 1;
+  // Whether kernels read shared regions where they are; else they are copied to the device.
+  bool host_in_place = true;
 };
 
 // INVALID_ARGUMENT: request_id longer than 128 or not printable ASCII, priority outside -100..100.

@@ -64,6 +64,7 @@ v1::GetCapabilitiesReply Capabilities(const core::Engine& engine, const ServerFa
   reply.mutable_limits()->set_max_message_bytes(facts.max_message_bytes);
   reply.mutable_limits()->set_max_queued_calls(engine.options().max_queued_calls);
   reply.mutable_limits()->set_memory_limit_bytes(load.memory_limit);
+  reply.set_shared_memory_socket(facts.shared_memory_socket);
   reply.mutable_not_used()->Assign(facts.not_used.begin(), facts.not_used.end());
   return reply;
 }

@@ -102,7 +102,7 @@ grpc::ByteBuffer EncodeReply(const core::CallPtr& call, core::SteadyTime arrived
     if (i == step.results.size()) break;
     const core::HostBuffer& data = call->results[i];
     const TensorSpec& spec = step.results[i];
-    if (core::PlaceOf(call->program.steps.front(), i++).resident) {
+    if (!core::PlaceOf(call->program.steps.front(), i++).in_reply()) {
       AppendTensorSpec(pending, field, spec);
       continue;
     }

@@ -16,6 +16,7 @@ struct ServerFacts {
   std::uint64_t epoch = 0;  // differs after each start
   std::int64_t max_message_bytes = 0;
   std::string advertise;              // what clients of a session dial; empty: what they dialled
+  std::string shared_memory_socket;   // empty: off
   std::vector<std::string> not_used;  // why a GPU that was found is not served
 };
 
@@ -25,8 +26,14 @@ void AddComputeMethods(core::Engine& engine, core::SessionStore& sessions, std::
 // Device: GetCapabilities, ListKernels, TrimPool. The engine must outlive the table.
 void AddDeviceMethods(core::Engine& engine, const ServerFacts& facts, MethodTable& table);
 
+class Handover;
+
 // Tensors: all but shared memory. The store and the backend must outlive the table.
 void AddTensorMethods(core::SessionStore& sessions, const core::Backend& backend, const ServerFacts& facts,
                       MethodTable& table);
+
+// Tensors: shared memory; `handover` may be null, it is then off. All must outlive the table.
+void AddSharedMemoryMethods(core::SessionStore& sessions, core::Backend& backend, Handover* handover,
+                            std::uint64_t epoch, MethodTable& table);
 
 }  // namespace kernd::rpc

@@ -313,8 +313,8 @@ TEST_F(BadInput, ForcedKernels) {
 }
 
 TEST_F(BadInput, WhatIsNotBuiltSaysSoByName) {
-  for (const char* path : {"/kernd.v1.Compute/Run", "/kernd.v1.Tensors/RegisterSharedMemory",
-                           "/kernd.v1.KvCache/Create", "/kernd.v1.KvCache/Describe", "/kernd.v1.Device/Autotune"}) {
+  for (const char* path : {"/kernd.v1.Compute/Run", "/kernd.v1.KvCache/Append", "/kernd.v1.KvCache/Create",
+                           "/kernd.v1.KvCache/Describe", "/kernd.v1.Device/Autotune"}) {
     const RawReply reply = RawCall(channel_, path, "");
     EXPECT_EQ(reply.status.error_code(), StatusCode::UNIMPLEMENTED) << path;
     EXPECT_EQ(reply.reason, "NOT_BUILT") << path;
@@ -324,7 +324,7 @@ TEST_F(BadInput, WhatIsNotBuiltSaysSoByName) {
   }
   EXPECT_EQ(RawCall(channel_, "/kernd.v1.Compute/NoSuchMethod", "").status.error_code(), StatusCode::UNIMPLEMENTED);
   ExpectMatmulRefused([](v1::MatmulOp& op) { op.mutable_a()->mutable_shared()->set_region_id(1); },
-                      StatusCode::UNIMPLEMENTED, "matmul.a.shared", "shared-memory regions");
+                      StatusCode::INVALID_ARGUMENT, "options.session_id", "matmul.a.shared");
   ExpectMatmulRefused([](v1::MatmulOp& op) { op.mutable_a()->mutable_resident()->set_id(1); },
                       StatusCode::INVALID_ARGUMENT, "options.session_id", "matmul.a.resident");
 }

@@ -196,6 +196,14 @@ absl::Status FakeGpu::CheckInBlock(const std::byte* device, std::int64_t bytes) 
   return absl::InternalError("cudaErrorInvalidValue");
 }
 
+bool FakeGpu::IsRegistered(const std::byte* host, std::int64_t bytes) const {
+  absl::MutexLock lock(&mutex_);
+  const auto after = registered_.upper_bound(const_cast<std::byte*>(host));
+  if (after == registered_.begin()) return false;
+  const auto& [start, size] = *std::prev(after);
+  return bytes >= 0 && host - start + bytes <= size;
+}
+
 absl::Status FakeGpu::CopyIn(std::byte* device, const std::byte* host, std::int64_t bytes, Stream stream) {
   if (absl::Status s = Begin("CopyIn"); !s.ok()) return s;
   if (absl::Status s = CheckInBlock(device, bytes); !s.ok()) return s;
@@ -215,7 +223,8 @@ absl::Status FakeGpu::CopyRows(std::byte* to, const std::byte* from, std::int64_
   if (absl::Status s = Begin("CopyRows"); !s.ok()) return s;
   if (pitch < row_bytes || rows < 1 || row_bytes < 1) return absl::InternalError("cudaErrorInvalidPitchValue");
   if (absl::Status s = CheckInBlock(to, row_bytes * rows); !s.ok()) return s;
-  if (absl::Status s = CheckInBlock(from, pitch * (rows - 1) + row_bytes); !s.ok()) return s;
+  const std::int64_t span = pitch * (rows - 1) + row_bytes;
+  if (absl::Status s = CheckInBlock(from, span); !s.ok() && !IsRegistered(from, span)) return s;
   Enqueue(stream, [=] {
     for (std::int64_t row = 0; row < rows; ++row) {
       std::memcpy(to + row * row_bytes, from + row * pitch, static_cast<std::size_t>(row_bytes));
@@ -243,6 +252,25 @@ void FakeGpu::FreePinned(std::byte* freed) {
   std::free(freed);
   absl::MutexLock lock(&mutex_);
   --alive_.pinned;
+}
+
+absl::Status FakeGpu::RegisterHost(std::byte* registered, std::int64_t bytes) {
+  if (absl::Status s = Begin("RegisterHost"); !s.ok()) return s;
+  absl::MutexLock lock(&mutex_);
+  if (!registered_.emplace(registered, bytes).second)
+    return absl::InternalError("cudaErrorHostMemoryAlreadyRegistered");
+  ++alive_.registered;
+  return absl::OkStatus();
+}
+
+void FakeGpu::UnregisterHost(std::byte* registered) {
+  Begin("UnregisterHost").IgnoreError();
+  absl::MutexLock lock(&mutex_);
+  const auto it = registered_.find(registered);
+  if (it == registered_.end()) std::abort();
+  registered[0] = registered[it->second - 1] = std::byte{0};
+  registered_.erase(it);
+  --alive_.registered;
 }
 
 absl::StatusOr<gpu::Pool> FakeGpu::CreatePool(std::int64_t limit) {

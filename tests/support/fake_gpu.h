@@ -22,7 +22,7 @@ class FakeGpu final : public gpu::Driver {
  public:
   // What is alive; all 0 once everything has been given back.
   struct Alive {
-    int streams = 0, events = 0, pools = 0, blocks = 0, pinned = 0;
+    int streams = 0, events = 0, pools = 0, blocks = 0, pinned = 0, registered = 0;
     bool operator==(const Alive&) const = default;
   };
 
@@ -67,6 +67,9 @@ class FakeGpu final : public gpu::Driver {
                         std::int64_t rows, Stream stream) override;
   absl::StatusOr<std::byte*> AllocatePinned(std::int64_t bytes) override;
   void FreePinned(std::byte* memory) override;
+  absl::Status RegisterHost(std::byte* memory, std::int64_t bytes) override;
+  // Writes the first and the last byte, as a driver that touches pages: they must still be there.
+  void UnregisterHost(std::byte* memory) override;
   absl::StatusOr<gpu::Pool> CreatePool(std::int64_t limit) override;
   void DestroyPool(gpu::Pool pool) override;
   absl::StatusOr<std::byte*> Allocate(gpu::Pool pool, std::int64_t bytes, Stream stream) override;
@@ -82,6 +85,7 @@ class FakeGpu final : public gpu::Driver {
 
   absl::Status Begin(const std::string& call);
   absl::Status CheckInBlock(const std::byte* device, std::int64_t bytes) const;
+  bool IsRegistered(const std::byte* host, std::int64_t bytes) const;
   void Enqueue(Stream stream, std::function<void()> work);
   // Performs the stream's next operation; false where it has none.
   bool Step(FakeStream& stream);
@@ -95,6 +99,7 @@ class FakeGpu final : public gpu::Driver {
   Alive alive_ ABSL_GUARDED_BY(mutex_);
   std::int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;  // of `memory`
   std::map<std::byte*, std::pair<FakePool*, std::int64_t>> blocks_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::byte*, std::int64_t> registered_ ABSL_GUARDED_BY(mutex_);  // host memory
 };
 
 // Kernels for the F32 problems of the fake, computed by the fp64 reference: `attention_f32_sm75_fake`,

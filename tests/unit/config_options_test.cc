@@ -73,6 +73,10 @@ TEST(Parse, EveryOptionReachesItsField) {
                                            "90s",
                                            "--fill-timeout",
                                            "9s",
+                                           "--shared-memory-socket",
+                                           "/run/kernd/memory",
+                                           "--shared-memory-limit",
+                                           "5MiB",
                                            "--cpu-threads",
                                            "3",
                                            "--io-threads",
@@ -120,6 +124,8 @@ TEST(Parse, EveryOptionReachesItsField) {
   EXPECT_THAT(options.listen.grpc, ElementsAre(Address{.host = "0.0.0.0", .port = 0}));
   EXPECT_EQ(options.listen.http, std::nullopt);
   EXPECT_EQ(options.listen.port_file, "/tmp/port");
+  EXPECT_EQ(options.shared_memory.socket, "/run/kernd/memory");
+  EXPECT_EQ(options.shared_memory.limit_bytes, std::int64_t{5} << 20);
   EXPECT_EQ(options.listen.advertise, "10.0.0.7:50051");
   EXPECT_EQ(options.compute.backend, BackendChoice::kCpu);
   EXPECT_EQ(options.sessions.resident, (Share{.percent = 30}));

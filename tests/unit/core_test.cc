@@ -11,6 +11,8 @@
 #include "absl/time/clock.h"
 #include "kernd/kernels/error.h"
 #include "server/core/engine.h"
+#include "server/core/shared_region.h"
+#include "tests/support/memfd.h"
 
 namespace kernd::core {
 namespace {
@@ -281,6 +283,13 @@ TEST_F(EngineTest, ResultsTooLargeForAReplyAreRefused) {
   engine_->Submit(NewCall(10));
   EXPECT_EQ(DetailOf(Await(10)).reason, reason::kTooLarge);
   EXPECT_EQ(DetailOf(Await(10)).metadata.at("largest_rows"), "9");
+  // But for those that do not travel.
+  const int fd = testing::MakeMemfd(4096);
+  const CallPtr shared = NewCall(11);
+  std::get<MatmulStep>(shared->program.steps[0]).places[0].region = *SharedRegion::Map(fd, 4096);
+  close(fd);
+  engine_->Submit(shared);
+  EXPECT_TRUE(Await(11).ok()) << Await(11);
 }
 
 TEST_F(EngineTest, AFailedKernelGivesEverythingBack) {

@@ -7,7 +7,7 @@ target_include_directories(kernd_fake_nvml PRIVATE ${PROJECT_SOURCE_DIR})
 kernd_test(gpu_nvml_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_nvml_test.cc DEPS kernd_fake_gpu kernd_fake_nvml)
 kernd_test(gpu_backend_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_backend_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_plan_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_pools_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/gpu_slices_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_tuning_test.cc
-       ${CMAKE_CURRENT_LIST_DIR}/gpu_resident_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/gpu_resident_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_shared_test.cc
   DEPS kernd_fake_gpu)
 
 # What is decided before there is a GPU; the table's own rows only where they are built.
