@@ -37,9 +37,11 @@ std::vector<std::int64_t> ShapeOf(const v1::Tensor& tensor) {
 }
 
 // The tensor of the reply's field `field`, which was to be at `place`.
-absl::Status Take(const v1::Tensor& head, int field, const char* name, const ResultPlace& place, ParsedReply& parsed,
-                  Tensor* out) {
+absl::Status Take(const v1::Tensor& head, int field, const char* name, const ResultPlace& place,
+                  const SharedRegions* shared, ParsedReply& parsed, Tensor* out) {
   Payload payload = std::move(parsed.tensors[field]);
+  const bool written = shared != nullptr && !place.resident && shared->Find(place.into, kResultAlignment).has_value();
+  if (written && payload.size == 0) payload.into = place.into;
   if (!place.into.empty() && payload.into.empty()) {
     return InvalidField(std::string(name) + ".into", std::to_string(place.into.size()) + " bytes",
                         "the result has " + std::to_string(payload.size));
@@ -127,18 +129,20 @@ DataType TypeOf(int wire) {
   return wire > 0 && wire < 256 && ElementBytes(type) > 0 ? type : DataType::kUnspecified;
 }
 
-absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer, const ResultPlace& d) {
+absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer, const ResultPlace& d, const SharedRegions* shared) {
   absl::StatusOr<ParsedReply> parsed =
       PartReply(std::move(buffer), kMatmulTensors, {{v1::MatmulReply::kDFieldNumber, d.into}});
   KERND_CLIENT_RETURN_IF_ERROR(parsed.status());
   v1::MatmulReply message;
   KERND_CLIENT_RETURN_IF_ERROR(Parse(parsed->rest, &message));
   MatmulReply reply{Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()), KernelOf(message.kernel())};
-  KERND_CLIENT_RETURN_IF_ERROR(Take(message.d(), v1::MatmulReply::kDFieldNumber, "matmul.d", d, *parsed, &reply.d));
+  KERND_CLIENT_RETURN_IF_ERROR(
+      Take(message.d(), v1::MatmulReply::kDFieldNumber, "matmul.d", d, shared, *parsed, &reply.d));
   return reply;
 }
 
-absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const ResultPlace& o, const ResultPlace& lse) {
+absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const ResultPlace& o, const ResultPlace& lse,
+                                               const SharedRegions* shared) {
   absl::StatusOr<ParsedReply> parsed =
       PartReply(std::move(buffer), kAttentionTensors,
                 {{v1::AttentionReply::kOFieldNumber, o.into}, {v1::AttentionReply::kLseFieldNumber, lse.into}});
@@ -148,10 +152,10 @@ absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const Re
   AttentionReply reply{Tensor(), Tensor(), TimingOf(message.timing()), MemoryOf(message.memory()),
                        KernelOf(message.kernel())};
   KERND_CLIENT_RETURN_IF_ERROR(
-      Take(message.o(), v1::AttentionReply::kOFieldNumber, "attention.o", o, *parsed, &reply.o));
+      Take(message.o(), v1::AttentionReply::kOFieldNumber, "attention.o", o, shared, *parsed, &reply.o));
   if (message.has_lse()) {
     KERND_CLIENT_RETURN_IF_ERROR(
-        Take(message.lse(), v1::AttentionReply::kLseFieldNumber, "attention.lse", lse, *parsed, &reply.lse));
+        Take(message.lse(), v1::AttentionReply::kLseFieldNumber, "attention.lse", lse, shared, *parsed, &reply.lse));
   }
   return reply;
 }
@@ -183,6 +187,7 @@ absl::StatusOr<Capabilities> DecodeCapabilities(grpc::ByteBuffer buffer) {
   reply.max_message_bytes = message.limits().max_message_bytes();
   reply.max_queued_calls = message.limits().max_queued_calls();
   reply.memory_limit_bytes = message.limits().memory_limit_bytes();
+  reply.shared_memory_socket = message.shared_memory_socket();
   reply.not_used = Strings(message.not_used());
   return reply;
 }

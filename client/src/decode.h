@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/src/shared_regions.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernd/client/attention.h"
 #include "kernd/client/device.h"
@@ -29,11 +30,12 @@ struct OpenedSession {
 };
 
 // The tensors' bytes are copied once, from the received slices to the reply or into ResultPlace::into; INVALID_ARGUMENT
-// where that is not as large. All: INTERNAL, BAD_REPLY where the bytes are not the message, or a tensor has not the
-// bytes that its dtype and shape ask for.
-absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer, const ResultPlace& d = {});
+// where that is not as large. Where it lies in `shared`, as the request said, they are there already. All: INTERNAL,
+// BAD_REPLY where the bytes are not the message, or a tensor has not the bytes that its dtype and shape ask for.
+absl::StatusOr<MatmulReply> DecodeMatmul(grpc::ByteBuffer buffer, const ResultPlace& d = {},
+                                         const SharedRegions* shared = nullptr);
 absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const ResultPlace& o = {},
-                                               const ResultPlace& lse = {});
+                                               const ResultPlace& lse = {}, const SharedRegions* shared = nullptr);
 absl::StatusOr<PlanReply> DecodePlan(grpc::ByteBuffer buffer);
 absl::StatusOr<Capabilities> DecodeCapabilities(grpc::ByteBuffer buffer);
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(grpc::ByteBuffer buffer);

@@ -48,10 +48,18 @@ enum class Data {
   kResident,  // a call of a session: bytes, or where they are in it
 };
 
+const SharedRegions kNothingShared;
+
+void Set(const SharedRegions::Place& place, v1::SharedRef* ref) {
+  ref->set_region_id(place.region);
+  ref->set_offset_bytes(place.offset_bytes);
+}
+
 // Adds tensors to the pieces of an operation.
 class TensorWriter {
  public:
-  TensorWriter(std::string operation, Data data) : operation_(std::move(operation)), data_(data) {}
+  TensorWriter(std::string operation, Data data, const SharedRegions& shared)
+      : operation_(std::move(operation)), data_(data), shared_(shared) {}
 
   absl::Status Add(int field, const char* name, const Operand& operand, Pieces& pieces) const {
     const std::string path = operation_ + "." + name;
@@ -71,15 +79,17 @@ class TensorWriter {
       head.mutable_resident()->set_offset(operand.resident->offset);
       head.mutable_strides()->Add(operand.resident->strides.begin(), operand.resident->strides.end());
     }
+    const bool has_bytes = !operand.resident && data_ != Data::kNone;
+    if (has_bytes && static_cast<std::uint64_t>(*bytes) != operand.data.size()) {
+      return InvalidField(path, std::to_string(operand.data.size()) + " bytes",
+                          ToString(operand.dtype, operand.shape) + " has " + std::to_string(*bytes));
+    }
+    const std::optional<SharedRegions::Place> place =
+        has_bytes ? shared_.Find(operand.data, ElementBytes(operand.dtype)) : std::nullopt;
+    if (place) Set(*place, head.mutable_shared());
     Pieces tensor;
     tensor.Message(head);
-    if (!operand.resident && data_ != Data::kNone) {
-      if (static_cast<std::uint64_t>(*bytes) != operand.data.size()) {
-        return InvalidField(path, std::to_string(operand.data.size()) + " bytes",
-                            ToString(operand.dtype, operand.shape) + " has " + std::to_string(*bytes));
-      }
-      tensor.Bytes(v1::Tensor::kDataFieldNumber, operand.data);
-    }
+    if (has_bytes && !place) tensor.Bytes(v1::Tensor::kDataFieldNumber, operand.data);
     pieces.Field(field, std::move(tensor));
     return absl::OkStatus();
   }
@@ -105,14 +115,23 @@ class TensorWriter {
  private:
   const std::string operation_;
   const Data data_;
+  const SharedRegions& shared_;
 };
 
 // `spec`, where something is wished for.
 template <typename Op>
 absl::Status SetResult(const std::string& path, DataType dtype, const ResultPlace& place, Data data,
-                       v1::ResultSpec* (Op::*spec)(), Op& op) {
+                       const SharedRegions& shared, v1::ResultSpec* (Op::*spec)(), Op& op) {
   if (dtype != DataType::kUnspecified) (op.*spec)()->set_dtype(As<v1::DataType>(dtype));
-  if (!place.resident || data == Data::kNone) return absl::OkStatus();
+  if (data == Data::kNone) return absl::OkStatus();
+  if (!place.resident) {
+    if (const std::optional<SharedRegions::Place> there = shared.Find(place.into, kResultAlignment)) {
+      v1::SharedRef* const ref = (op.*spec)()->mutable_shared();
+      Set(*there, ref);
+      ref->set_size_bytes(std::ssize(place.into));
+    }
+    return absl::OkStatus();
+  }
   if (data == Data::kInline) {
     return InvalidField(path, "resident", "must come back: only calls of a Session leave results there");
   }
@@ -142,7 +161,7 @@ void Set(const std::vector<T>& values, google::protobuf::RepeatedField<T>* field
 }
 
 // kernd.v1.MatmulOp.
-absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, Data data) {
+absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, Data data, const SharedRegions& shared) {
   v1::MatmulOp op;
   op.set_transpose_a(args.transpose_a);
   op.set_transpose_b(args.transpose_b);
@@ -151,11 +170,11 @@ absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, Data data) {
   op.set_activation(As<v1::Activation>(args.activation));
   op.set_numerics(As<v1::Numerics>(args.numerics));
   KERND_CLIENT_RETURN_IF_ERROR(SetKernel("matmul", args.kernel, op));
-  KERND_CLIENT_RETURN_IF_ERROR(SetResult("matmul.d", args.d_dtype, args.d, data, &v1::MatmulOp::mutable_d, op));
+  KERND_CLIENT_RETURN_IF_ERROR(SetResult("matmul.d", args.d_dtype, args.d, data, shared, &v1::MatmulOp::mutable_d, op));
 
   Pieces pieces;
   pieces.Message(op);
-  const TensorWriter tensors("matmul", data);
+  const TensorWriter tensors("matmul", data, shared);
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kAFieldNumber, "a", args.a, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kBFieldNumber, "b", args.b, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::MatmulOp::kCFieldNumber, "c", args.c, pieces));
@@ -166,7 +185,7 @@ absl::StatusOr<Pieces> EncodeOp(const MatmulArgs& args, Data data) {
 }
 
 // kernd.v1.AttentionOp.
-absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, Data data) {
+absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, Data data, const SharedRegions& shared) {
   v1::AttentionOp op;
   op.set_layout(As<v1::AttentionLayout>(args.layout));
   if (args.scale) op.set_scale(*args.scale);
@@ -186,16 +205,17 @@ absl::StatusOr<Pieces> EncodeOp(const AttentionArgs& args, Data data) {
   Set(args.v_scale, op.mutable_v_scale());
   op.set_numerics(As<v1::Numerics>(args.numerics));
   KERND_CLIENT_RETURN_IF_ERROR(SetKernel("attention", args.kernel, op));
-  KERND_CLIENT_RETURN_IF_ERROR(SetResult("attention.o", args.o_dtype, args.o, data, &v1::AttentionOp::mutable_o, op));
+  KERND_CLIENT_RETURN_IF_ERROR(
+      SetResult("attention.o", args.o_dtype, args.o, data, shared, &v1::AttentionOp::mutable_o, op));
   op.set_want_lse(args.want_lse);
   if (args.want_lse) {
     KERND_CLIENT_RETURN_IF_ERROR(
-        SetResult("attention.lse", DataType::kUnspecified, args.lse, data, &v1::AttentionOp::mutable_lse, op));
+        SetResult("attention.lse", DataType::kUnspecified, args.lse, data, shared, &v1::AttentionOp::mutable_lse, op));
   }
 
   Pieces pieces;
   pieces.Message(op);
-  const TensorWriter tensors("attention", data);
+  const TensorWriter tensors("attention", data, shared);
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kQFieldNumber, "q", args.q, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kKFieldNumber, "k", args.k, pieces));
   KERND_CLIENT_RETURN_IF_ERROR(tensors.Add(v1::AttentionOp::kVFieldNumber, "v", args.v, pieces));
@@ -219,8 +239,10 @@ void AddOptions(const CallOptions& options, const std::string& session, Pieces& 
 }
 
 template <typename Args>
-absl::StatusOr<Pieces> EncodeCall(int field, const Args& args, const CallOptions& options, const std::string& session) {
-  absl::StatusOr<Pieces> op = EncodeOp(args, session.empty() ? Data::kInline : Data::kResident);
+absl::StatusOr<Pieces> EncodeCall(int field, const Args& args, const CallOptions& options, const std::string& session,
+                                  const SharedRegions* shared) {
+  absl::StatusOr<Pieces> op =
+      EncodeOp(args, session.empty() ? Data::kInline : Data::kResident, shared == nullptr ? kNothingShared : *shared);
   KERND_CLIENT_RETURN_IF_ERROR(op.status());
   Pieces request;
   AddOptions(options, session, request);
@@ -230,7 +252,7 @@ absl::StatusOr<Pieces> EncodeCall(int field, const Args& args, const CallOptions
 
 template <typename Args>
 absl::StatusOr<Pieces> EncodeOneStep(int field, const Args& args, const CallOptions& options) {
-  absl::StatusOr<Pieces> op = EncodeOp(args, Data::kNone);
+  absl::StatusOr<Pieces> op = EncodeOp(args, Data::kNone, kNothingShared);
   KERND_CLIENT_RETURN_IF_ERROR(op.status());
   Pieces step, request;
   step.Field(field, *std::move(op));
@@ -241,13 +263,14 @@ absl::StatusOr<Pieces> EncodeOneStep(int field, const Args& args, const CallOpti
 
 }  // namespace
 
-absl::StatusOr<Pieces> EncodeMatmul(const MatmulArgs& args, const CallOptions& options, const std::string& session) {
-  return EncodeCall(v1::MatmulRequest::kMatmulFieldNumber, args, options, session);
+absl::StatusOr<Pieces> EncodeMatmul(const MatmulArgs& args, const CallOptions& options, const std::string& session,
+                                    const SharedRegions* shared) {
+  return EncodeCall(v1::MatmulRequest::kMatmulFieldNumber, args, options, session, shared);
 }
 
 absl::StatusOr<Pieces> EncodeAttention(const AttentionArgs& args, const CallOptions& options,
-                                       const std::string& session) {
-  return EncodeCall(v1::AttentionRequest::kAttentionFieldNumber, args, options, session);
+                                       const std::string& session, const SharedRegions* shared) {
+  return EncodeCall(v1::AttentionRequest::kAttentionFieldNumber, args, options, session, shared);
 }
 
 absl::StatusOr<Pieces> EncodePlan(const MatmulArgs& args, const CallOptions& options) {

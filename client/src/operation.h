@@ -28,11 +28,12 @@ struct MatmulCall {
   using Reply = MatmulReply;
   static constexpr char kMethod[] = "/kernd.v1.Compute/Matmul";
 
-  static absl::StatusOr<Pieces> Encode(const Args& args, const CallOptions& options, const std::string& session) {
-    return EncodeMatmul(args, options, session);
+  static absl::StatusOr<Pieces> Encode(const Args& args, const CallOptions& options, const std::string& session,
+                                       const SharedRegions* shared = nullptr) {
+    return EncodeMatmul(args, options, session, shared);
   }
-  static absl::StatusOr<Reply> Decode(grpc::ByteBuffer reply, const Args& args) {
-    return DecodeMatmul(std::move(reply), args.d);
+  static absl::StatusOr<Reply> Decode(grpc::ByteBuffer reply, const Args& args, const SharedRegions* shared = nullptr) {
+    return DecodeMatmul(std::move(reply), args.d, shared);
   }
   // Those that are given.
   static std::vector<Operand*> Operands(Args& args);
@@ -44,11 +45,12 @@ struct AttentionCall {
   using Reply = AttentionReply;
   static constexpr char kMethod[] = "/kernd.v1.Compute/Attention";
 
-  static absl::StatusOr<Pieces> Encode(const Args& args, const CallOptions& options, const std::string& session) {
-    return EncodeAttention(args, options, session);
+  static absl::StatusOr<Pieces> Encode(const Args& args, const CallOptions& options, const std::string& session,
+                                       const SharedRegions* shared = nullptr) {
+    return EncodeAttention(args, options, session, shared);
   }
-  static absl::StatusOr<Reply> Decode(grpc::ByteBuffer reply, const Args& args) {
-    return DecodeAttention(std::move(reply), args.o, args.lse);
+  static absl::StatusOr<Reply> Decode(grpc::ByteBuffer reply, const Args& args, const SharedRegions* shared = nullptr) {
+    return DecodeAttention(std::move(reply), args.o, args.lse, shared);
   }
   static std::vector<Operand*> Operands(Args& args);
   static std::vector<Result<Reply>> Results(Args& args);

@@ -29,28 +29,36 @@ Travellers Choose(const std::vector<std::int64_t>& tensor_bytes, const ClientOpt
 // An id from 2^63 on that nobody else will think of.
 std::uint64_t OwnId();
 
+// What lies in shared memory stays there.
+inline bool Stays(const SharedRegions* shared, const Operand& operand) {
+  return operand.resident || (shared != nullptr && shared->Find(operand.data, ElementBytes(operand.dtype)));
+}
+inline bool Stays(const SharedRegions* shared, const ResultPlace& place) {
+  return place.resident || (shared != nullptr && shared->Find(place.into, kResultAlignment));
+}
+
 template <typename Call>
-Travellers TravellersOf(typename Call::Args args, const ClientOptions& options) {
+Travellers TravellersOf(typename Call::Args args, const ClientOptions& options, const SharedRegions* shared = nullptr) {
   std::vector<std::int64_t> bytes;
   for (const Operand* operand : Call::Operands(args)) {
-    if (!operand->resident) bytes.push_back(std::ssize(operand->data));
+    if (!Stays(shared, *operand)) bytes.push_back(std::ssize(operand->data));
   }
   for (const auto& result : Call::Results(args)) {
-    if (!result.place->resident) bytes.push_back(result.about_bytes);
+    if (!Stays(shared, *result.place)) bytes.push_back(result.about_bytes);
   }
   return Choose(bytes, options);
 }
 
-// All in one request and one reply. `session` may be empty.
+// All in one request and one reply, but for what lies in `shared`. `session` may be empty.
 template <typename Call>
 absl::StatusOr<typename Call::Reply> CallInline(const Transport& transport, const std::string& session,
                                                 const typename Call::Args& args, const CallOptions& options,
-                                                const CallTerms& terms) {
-  const absl::StatusOr<Pieces> request = Call::Encode(args, options, session);
+                                                const CallTerms& terms, const SharedRegions* shared = nullptr) {
+  const absl::StatusOr<Pieces> request = Call::Encode(args, options, session, shared);
   KERND_CLIENT_RETURN_IF_ERROR(request.status());
   absl::StatusOr<grpc::ByteBuffer> reply = transport.Call(Call::kMethod, *request, terms);
   KERND_CLIENT_RETURN_IF_ERROR(reply.status());
-  return Call::Decode(*std::move(reply), args);
+  return Call::Decode(*std::move(reply), args, shared);
 }
 
 // Tensors that must not outlive a call, whatever becomes of it.
@@ -85,7 +93,7 @@ absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travel
   Temporaries temporaries(link, terms);
   std::vector<Upload> uploads;
   for (Operand* operand : Call::Operands(args)) {
-    if (operand->resident || !travellers.Include(std::ssize(operand->data))) continue;
+    if (Stays(&link.shared(), *operand) || !travellers.Include(std::ssize(operand->data))) continue;
     const std::uint64_t id = temporaries.Add();
     uploads.push_back({id, {operand->dtype, operand->shape, operand->data}, options.device});
     *operand = ResidentTensor{id, operand->dtype, operand->shape};
@@ -97,7 +105,7 @@ absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travel
   };
   std::vector<Awaited> awaited;
   for (const auto& result : Call::Results(args)) {
-    if (result.place->resident || !travellers.Include(result.about_bytes)) continue;
+    if (Stays(&link.shared(), *result.place) || !travellers.Include(result.about_bytes)) continue;
     awaited.push_back({result, temporaries.Add(), result.place->into});
     *result.place = {.resident = awaited.back().id};
   }
@@ -106,7 +114,7 @@ absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travel
   *refused = absl::IsResourceExhausted(put);
   KERND_CLIENT_RETURN_IF_ERROR(put);
   absl::StatusOr<typename Call::Reply> reply =
-      CallInline<Call>(link.wire().transport, link.session().id, args, options, terms);
+      CallInline<Call>(link.wire().transport, link.session().id, args, options, terms, &link.shared());
   KERND_CLIENT_RETURN_IF_ERROR(reply.status());
 
   std::vector<Download> downloads;

@@ -5,6 +5,7 @@
 
 #include "client/src/relay.h"
 #include "client/src/session_link.h"
+#include "client/src/shared_memory.h"
 #include "client/src/status.h"
 #include "client/src/transfer.h"
 #include "kernd/v1/tensors.pb.h"
@@ -18,13 +19,13 @@ absl::StatusOr<typename Call::Reply> Compute(const SessionLink& link, const type
   const absl::StatusOr<CallTerms> terms = link.Terms(options);
   KERND_CLIENT_RETURN_IF_ERROR(terms.status());
   const ClientOptions& settings = link.wire().transport.options();
-  if (const Travellers travellers = TravellersOf<Call>(args, settings); travellers.Any()) {
+  if (const Travellers travellers = TravellersOf<Call>(args, settings, &link.shared()); travellers.Any()) {
     KERND_CLIENT_RETURN_IF_ERROR(Call::Encode(args, options, link.session().id).status());
     bool refused = false;
     absl::StatusOr<typename Call::Reply> reply = Relay<Call>(link, travellers, args, options, *terms, &refused);
     if (!refused || settings.transfer == Transfer::kStriped) return reply;
   }
-  return CallInline<Call>(link.wire().transport, link.session().id, args, options, *terms);
+  return CallInline<Call>(link.wire().transport, link.session().id, args, options, *terms, &link.shared());
 }
 
 }  // namespace
@@ -86,6 +87,23 @@ absl::StatusOr<SessionContents> Session::List(const CallOptions& options) const 
   absl::StatusOr<grpc::ByteBuffer> reply = link_->wire().transport.Call("/kernd.v1.Tensors/List", request, *terms);
   KERND_CLIENT_RETURN_IF_ERROR(reply.status());
   return DecodeList(*std::move(reply));
+}
+
+absl::StatusOr<SharedBuffer> Session::Share(std::int64_t bytes, const CallOptions& options) const {
+  const absl::StatusOr<CallTerms> terms = link_->Terms(options);
+  KERND_CLIENT_RETURN_IF_ERROR(terms.status());
+  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Make(link_, bytes, *terms);
+  KERND_CLIENT_RETURN_IF_ERROR(memory.status());
+  return SharedBuffer(*std::move(memory));
+}
+
+SharedBuffer::SharedBuffer(std::unique_ptr<SharedMemory> memory) : memory_(std::move(memory)) {}
+SharedBuffer::SharedBuffer(SharedBuffer&&) noexcept = default;
+SharedBuffer& SharedBuffer::operator=(SharedBuffer&&) noexcept = default;
+SharedBuffer::~SharedBuffer() = default;
+
+std::span<std::byte> SharedBuffer::bytes() const {
+  return memory_->bytes();
 }
 
 absl::StatusOr<MatmulReply> Session::Matmul(const MatmulArgs& args, const CallOptions& options) const {

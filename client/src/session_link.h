@@ -11,6 +11,7 @@
 #include "client/src/connection.h"
 #include "client/src/decode.h"
 #include "client/src/pieces.h"
+#include "client/src/shared_regions.h"
 #include "client/src/stripes.h"
 #include "client/src/transport.h"
 #include "kernd/client/options.h"
@@ -47,10 +48,13 @@ class SessionLink {
 
   Wire& wire() const { return *wire_; }
   const OpenedSession& session() const { return session_; }
+  // Of this process.
+  SharedRegions& shared() const { return *shared_; }
 
  private:
   const std::shared_ptr<Wire> wire_;
   const OpenedSession session_;
+  const std::unique_ptr<SharedRegions> shared_ = std::make_unique<SharedRegions>();
 };
 
 }  // namespace kernd::client

@@ -53,6 +53,7 @@ struct Capabilities {
   std::int64_t max_message_bytes = 0;
   std::int64_t max_queued_calls = 0;
   std::int64_t memory_limit_bytes = 0;
+  std::string shared_memory_socket;   // where clients on its host hand over memory; empty: off
   std::vector<std::string> not_used;  // why not: a line for each GPU or driver that was found and is not used
 };
 

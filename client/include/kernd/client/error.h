@@ -22,6 +22,9 @@ inline constexpr std::string_view kBadReply = "BAD_REPLY";          // not what 
 // restarted since.
 inline constexpr std::string_view kSessionNotFound = "SESSION_NOT_FOUND";
 inline constexpr std::string_view kServerRestarted = "SERVER_RESTARTED";
+
+// Session::Share: the daemon was not told to take shared memory. The daemon's own word as well.
+inline constexpr std::string_view kSharedMemoryOff = "SHARED_MEMORY_OFF";
 }  // namespace reason
 
 struct ErrorDetails {

@@ -58,6 +58,10 @@ struct ClientOptions {
   // it. Not negative. The default is where the two ways took equal time over the loopback of a machine with two cores
   // (client/README.md); with more cores it lies lower: kernctl bench --place inline and striped say where.
   std::int64_t stripe_threshold_bytes = std::int64_t{16} << 20;
+
+  // Where the daemon takes shared memory, for Session::Share; empty: where it says. Differs in containers of their own,
+  // whose mounts give the socket another path.
+  std::string shared_memory_socket;
 };
 
 // All optional.

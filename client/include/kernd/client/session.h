@@ -20,6 +20,7 @@
 #include "kernd/client/matmul.h"
 #include "kernd/client/options.h"
 #include "kernd/client/result.h"
+#include "kernd/client/shared_buffer.h"
 
 namespace kernd::client {
 
@@ -83,6 +84,12 @@ class Session {
   // Ids are free at once; the memory of a tensor that a call uses follows when the call ends.
   absl::Status Delete(const std::vector<std::uint64_t>& ids, const CallOptions& options = {}) const;
   absl::StatusOr<SessionContents> List(const CallOptions& options = {}) const;
+
+  // Memory that the daemon, on the same host, sees as well: tensors in it do not travel. It goes with the buffer.
+  //   FAILED_PRECONDITION  SHARED_MEMORY_OFF: the daemon takes none
+  //   UNAVAILABLE          NOT_CONNECTED: its socket is not on this host, or not for this user
+  //   RESOURCE_EXHAUSTED   beyond the daemon's limit, or this machine's
+  absl::StatusOr<SharedBuffer> Share(std::int64_t bytes, const CallOptions& options = {}) const;
 
   absl::StatusOr<MatmulReply> Matmul(const MatmulArgs& args, const CallOptions& options = {}) const;
   absl::StatusOr<AttentionReply> Attention(const AttentionArgs& args, const CallOptions& options = {}) const;
