@@ -116,7 +116,7 @@ class Run:
             if place.kernd not in samples:
                 continue
             ours = samples[place.kernd]
-            peers = {report.peer_name(peer, self.servers.library): series for peer, series in place.peers.items()}
+            peers = {report.peer_name(peer, self.servers.tensor_library): series for peer, series in place.peers.items()}
             self._keep(name, ours, {peer: samples[series] for peer, series in peers.items() if series in samples})
             print(report.line(place.name, ours))
             for peer, series in peers.items():

@@ -64,7 +64,7 @@ class Servers:
         self.bin, self.kernd_flags, self.python = bin_folder, kernd_flags, python
         self.folder = tempfile.TemporaryDirectory(prefix="kernd-bench-")
         self.processes, self.addresses, self.missing = [], {"none": ""}, {}
-        self.library = ""  # of the Python peer
+        self.tensor_library = ""  # of the Python peer
 
     def __enter__(self):
         self.kernd = Kernd(self.bin, self.kernd_flags)
@@ -97,7 +97,7 @@ class Servers:
                 raise NotThere(self.missing[name])
             self.addresses[name] = words[0]
             if name == "grpcio":
-                self.library = words[1]
+                self.tensor_library = words[1]
         return self.addresses[name]
 
 
