@@ -10,8 +10,7 @@
 
 #include "tests/support/daemon.h"
 #include "tests/support/pending_call.h"
-#include "tests/support/requests.h"
-#include "tests/support/session_client.h"
+#include "tests/support/session_case.h"
 
 namespace kernd::testing {
 namespace {
@@ -20,11 +19,7 @@ using grpc::StatusCode;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kMatmul[] = "/kernd.v1.Compute/Matmul";
-constexpr char kAttention[] = "/kernd.v1.Compute/Attention";
-constexpr char kPlan[] = "/kernd.v1.Compute/Plan";
 constexpr char kResident[] = "kernd_memory_used_bytes{pool=\"resident\"}";
-constexpr char kCopied[] = "kernd_copied_bytes_total{method=\"Compute/Matmul\"}";
 
 // `tensor` without its data: in the session, from element `offset` on.
 v1::Tensor At(v1::Tensor tensor, std::uint64_t id, std::int64_t offset = 0,
@@ -35,7 +30,7 @@ v1::Tensor At(v1::Tensor tensor, std::uint64_t id, std::int64_t offset = 0,
   return tensor;
 }
 
-class TensorsComputeTest : public ::testing::Test {
+class TensorsComputeTest : public SessionCase {
  protected:
   static void SetUpTestSuite() { daemon_ = Daemon::Start().release(); }
   static void TearDownTestSuite() {
@@ -44,7 +39,7 @@ class TensorsComputeTest : public ::testing::Test {
     EXPECT_EQ(daemon_->Stop(), 0);
     delete daemon_;
   }
-  ~TensorsComputeTest() override { session_.Close(); }
+  TensorsComputeTest() : SessionCase(daemon_->endpoint()) {}
 
   void Put(std::uint64_t id, const v1::Tensor& tensor) {
     v1::PutHeader header = session_.Header(id, 0);
@@ -53,28 +48,9 @@ class TensorsComputeTest : public ::testing::Test {
     const RawReply put = session_.PutAll(header, tensor.data());
     ASSERT_TRUE(put.status.ok()) << put.status.error_message();
   }
-  v1::MatmulRequest Matmul(const v1::Tensor& a, const v1::Tensor& b) {
-    v1::MatmulRequest request;
-    request.mutable_options()->set_session_id(session_.opened.session_id());
-    *request.mutable_matmul()->mutable_a() = a;
-    *request.mutable_matmul()->mutable_b() = b;
-    return request;
-  }
-  v1::MatmulReply Run(const v1::MatmulRequest& request) {
-    v1::MatmulReply reply;
-    const RawReply raw = Call(session_.channel, kMatmul, request, reply);
-    EXPECT_TRUE(raw.status.ok()) << raw.status.error_message();
-    return reply;
-  }
-  RawReply Refused(const v1::MatmulRequest& request) {
-    v1::MatmulReply reply;
-    return Call(session_.channel, kMatmul, request, reply);
-  }
 
-  static Daemon* daemon_;
-  SessionClient session_{daemon_->endpoint()};
+  static inline Daemon* daemon_ = nullptr;
 };
-Daemon* TensorsComputeTest::daemon_ = nullptr;
 
 TEST_F(TensorsComputeTest, ResidentOperandsGiveTheBitsOfInlineOnes) {
   const v1::Tensor a = F32({300, 200}), b = F32({200, 100});
@@ -83,14 +59,14 @@ TEST_F(TensorsComputeTest, ResidentOperandsGiveTheBitsOfInlineOnes) {
   const std::string expected = Run(Matmul(a, b)).d().data();
   ASSERT_EQ(expected.size(), 300u * 100u * 4u);
   ASSERT_TRUE(daemon_->WaitForMetric("kernd_requests_in_flight", 0));
-  const double copied = daemon_->Metrics().at(kCopied);
+  const double copied = daemon_->Metrics().at(kCopiedByMatmul);
   const v1::MatmulReply resident = Run(Matmul(At(a, 1), At(b, 2)));
   EXPECT_TRUE(resident.d().data() == expected);
   EXPECT_EQ(resident.memory().input_bytes(), 0);
   EXPECT_EQ(resident.memory().output_bytes(), 300 * 100 * 4);
   EXPECT_EQ(resident.memory().naive_bytes(), (300 * 200 + 200 * 100 + 300 * 100) * 4);
   ASSERT_TRUE(daemon_->WaitForMetric("kernd_requests_in_flight", 0));
-  EXPECT_EQ(daemon_->Metrics().at(kCopied), copied) << "nothing moved";
+  EXPECT_EQ(daemon_->Metrics().at(kCopiedByMatmul), copied) << "nothing moved";
   EXPECT_TRUE(Run(Matmul(a, At(b, 2))).d().data() == expected) << "mixed";
 }
 
