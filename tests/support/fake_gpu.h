@@ -13,7 +13,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/gpu/capabilities.h"
 #include "server/gpu/driver.h"
 
 namespace kernd::testing {
@@ -31,8 +30,8 @@ class FakeGpu final : public gpu::Driver {
 
   DeviceInfo info;                              // an H200 in all but speed
   std::int64_t memory = std::int64_t{1} << 30;  // of the device
-  double microseconds_a_row = 1e-3;             // of a result, in the estimates of FakeKernels
-  // Runs after each of FakeKernels with its result D or O: for kernels that write where they should not.
+  double microseconds_a_row = 1e-3;             // of a result, in the estimates of fake_kernels.h
+  // Runs after each of these with its result D or O: for kernels that write where they should not.
   std::function<void(float* result, std::int64_t elements)> after_kernel;
 
   // The `nth` next call of this name ("Allocate", "CopyIn", "Launch", ...) fails with `status`; 1 is the next one.
@@ -101,9 +100,5 @@ class FakeGpu final : public gpu::Driver {
   std::map<std::byte*, std::pair<FakePool*, std::int64_t>> blocks_ ABSL_GUARDED_BY(mutex_);
   std::map<std::byte*, std::int64_t> registered_ ABSL_GUARDED_BY(mutex_);  // host memory
 };
-
-// Kernels for the F32 problems of the fake, computed by the fp64 reference: `attention_f32_sm75_fake`,
-// `matmul_f32_sm75_fake`, and one of each that needs an sm_100. `gpu` must outlive their use, one at a time.
-gpu::KernelTables FakeKernels(FakeGpu& gpu);
 
 }  // namespace kernd::testing

@@ -1,119 +1,17 @@
-// The GPU backend behind core's seam, on a GPU made of host memory: staging, order, accounting, and every way out of an
-// error. Kernels are the reference's, so results must be its bits.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// The GPU backend: staging, order, accounting.
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <thread>
 
-#include "kernd/kernels/error.h"
 #include "kernels/reference/attention.h"
-#include "kernels/reference/matmul.h"
-#include "server/gpu/backend.h"
-#include "server/gpu/pinned_pool.h"
-#include "tests/support/fake_gpu.h"
+#include "tests/unit/gpu_backend_case.h"
 
 namespace kernd::gpu {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using testing::FakeGpu;
-using testing::FakeKernels;
 using ::testing::HasSubstr;
-
-using Bytes = std::vector<std::byte>;
-
-Bytes Ramp(std::int64_t elements, float start) {
-  Bytes bytes(static_cast<std::size_t>(elements) * sizeof(float));
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const float value = start + 0.25f * static_cast<float>(i % 37);
-    std::memcpy(bytes.data() + i * 4, &value, 4);
-  }
-  return bytes;
-}
-
-struct Matmul {
-  core::MatmulStep step;
-  Bytes a, b, bias;
-
-  Matmul(std::int64_t m, std::int64_t n, std::int64_t k) : a(Ramp(m * k, 1)), b(Ramp(k * n, -2)), bias(Ramp(n, 3)) {
-    step.problem.a = {.dtype = DataType::kF32, .shape = {m, k}};
-    step.problem.b = {.dtype = DataType::kF32, .shape = {k, n}};
-    step.problem.bias = TensorSpec{.dtype = DataType::kF32, .shape = {n}};
-    Point();
-  }
-  void Point() {
-    step.a.runs = {a};
-    step.b.runs = {b};
-    step.bias.runs = {bias};
-  }
-  Bytes Expected() const {
-    Bytes d(static_cast<std::size_t>(Validate(step.problem)->d.bytes()));
-    EXPECT_TRUE(
-        reference::Matmul(step.problem, {.a = a.data(), .b = b.data(), .bias = bias.data(), .d = d.data()}).ok());
-    return d;
-  }
-};
-
-Bytes BytesOf(const core::HostBuffer& buffer) {
-  return Bytes(buffer.data(), buffer.data() + buffer.size());
-}
-
-class GpuBackendTest : public ::testing::Test {
- protected:
-  void Start(BackendOptions options = {}) {
-    if (options.memory_limit == 0) options.memory_limit = 64 << 20;
-    options.primed_bytes = 1 << 20;
-    options.pinned_bytes = 4 << 20;
-    options.on_lost = [this](const absl::Status&) { ++lost_; };
-    gpu_ = std::make_shared<FakeGpu>();
-    auto backend = MakeBackend(gpu_, FakeKernels(*gpu_), options);
-    ASSERT_TRUE(backend.ok()) << backend.status();
-    backend_ = *std::move(backend);
-  }
-  void TearDown() override {
-    backend_.reset();
-    if (gpu_ != nullptr) {
-      EXPECT_EQ(gpu_->alive(), FakeGpu::Alive()) << "something was not given back";
-    }
-  }
-
-  core::CallPtr MakeCall(core::Program program) {
-    auto call = std::make_shared<core::Call>(std::move(program), absl::InfiniteFuture(), 0, [](core::Call&) {});
-    for (const core::Step& step : call->program.steps) {
-      auto plan = backend_->PlanStep(step);
-      EXPECT_TRUE(plan.ok()) << plan.status();
-      if (plan.ok()) call->plan.steps.push_back(*std::move(plan));
-    }
-    return call;
-  }
-  // The call looks into `matmul`.
-  core::CallPtr MakeCall(const Matmul& matmul) {
-    core::Program program;
-    program.steps.emplace_back(matmul.step);
-    return MakeCall(std::move(program));
-  }
-  core::CallPtr Run(core::CallPtr call, int executor = 0) {
-    const core::CallPtr batch[] = {call};
-    backend_->Execute(executor, batch);
-    return call;
-  }
-  core::PoolUse Pool(const std::string& name) {
-    for (const core::PoolUse& pool : backend_->Pools()) {
-      if (pool.pool == name) return pool;
-    }
-    return {};
-  }
-
-  std::shared_ptr<FakeGpu> gpu_;
-  std::unique_ptr<core::Backend> backend_;
-  std::atomic<int> lost_ = 0;
-};
 
 TEST_F(GpuBackendTest, ComputesAndAccounts) {
   Start();
@@ -218,87 +116,6 @@ TEST_F(GpuBackendTest, StepsOfAProgramShareNothing) {
   EXPECT_EQ(BytesOf(call->results[1]), second.Expected());
 }
 
-// Whatever call of the driver fails, and whichever of them: the call ends with that error, nothing leaks, and the next
-// call is right.
-TEST_F(GpuBackendTest, EveryFailureIsSurvived) {
-  BackendOptions options;
-  options.chunk_bytes = 1024;
-  Start(options);
-  const Matmul matmul(33, 20, 40);
-  for (const char* what : {"Bind", "Allocate", "Record", "CopyIn", "Launch", "CopyOut", "Passed", "Between", "Wait"}) {
-    int failed = 0;
-    for (int nth = 1; nth <= 12; ++nth) {
-      SCOPED_TRACE(std::string(what) + " " + std::to_string(nth));
-      const core::CallPtr call = MakeCall(matmul);
-      gpu_->FailNext(what, nth, absl::InternalError(std::string(what) + " failed"));
-      Run(call);
-      if (!call->status.ok()) {
-        ++failed;
-        EXPECT_THAT(std::string(call->status.message()), HasSubstr(what));
-        EXPECT_TRUE(call->results.empty());
-        if (std::string(what) != "Bind") {
-          EXPECT_EQ(gpu_->pending(), 0) << "work on its buffers is still to come";
-        }
-      }
-      gpu_->FailNext(what, 1 << 30, absl::OkStatus());
-      EXPECT_EQ(Pool("device").used, 0);
-      const core::CallPtr next = Run(MakeCall(matmul));
-      ASSERT_TRUE(next->status.ok()) << next->status;
-      EXPECT_EQ(BytesOf(next->results[0]), matmul.Expected());
-    }
-    EXPECT_GT(failed, 0) << what << " was never called";
-  }
-  EXPECT_EQ(lost_, 0) << "none of these is the end of the device";
-}
-
-TEST_F(GpuBackendTest, MemoryHeldByOthersIsARefusalAndNoMore) {
-  Start();
-  const Matmul matmul(64, 64, 64);
-  const core::CallPtr call = MakeCall(matmul);
-  gpu_->memory = 1 << 20;  // all that is there is what was primed
-  gpu_->FailNext("Allocate", 1, absl::ResourceExhaustedError("cudaErrorMemoryAllocation"));
-  EXPECT_TRUE(Run(call)->status.ok()) << "the second try succeeds: " << call->status;
-  const Matmul larger(640, 640, 640);
-  const core::CallPtr refused = Run(MakeCall(larger));
-  EXPECT_TRUE(absl::IsResourceExhausted(refused->status));
-  EXPECT_EQ(DetailOf(refused->status).reason, reason::kMemoryFull);
-  EXPECT_TRUE(Run(MakeCall(matmul))->status.ok());
-}
-
-TEST_F(GpuBackendTest, ALostDeviceIsSaidOnce) {
-  Start();
-  const Matmul matmul(8, 8, 8);
-  const core::CallPtr first = MakeCall(matmul), second = MakeCall(matmul);
-  gpu_->Lose();
-  EXPECT_TRUE(absl::IsInternal(Run(first)->status));
-  EXPECT_EQ(lost_, 1);
-  EXPECT_TRUE(absl::IsUnavailable(Run(second)->status));
-  EXPECT_EQ(DetailOf(second->status).reason, reason::kDeviceLost);
-  EXPECT_EQ(lost_, 1);
-}
-
-TEST_F(GpuBackendTest, NobodyWaitsNothingRuns) {
-  Start();
-  const Matmul matmul(8, 8, 8);
-  const core::CallPtr call = MakeCall(matmul);
-  call->Abandon();
-  const std::int64_t before = gpu_->calls("Launch");
-  EXPECT_TRUE(absl::IsCancelled(Run(call)->status));
-  EXPECT_EQ(gpu_->calls("Launch"), before);
-}
-
-TEST_F(GpuBackendTest, StagingStopsWhenTheClientGoes) {
-  BackendOptions options;
-  options.chunk_bytes = 1024;
-  Start(options);
-  const Matmul matmul(100, 100, 100);
-  const core::CallPtr call = MakeCall(matmul);
-  gpu_->AtNext("CopyIn", 3, [&] { call->Abandon(); });
-  EXPECT_TRUE(absl::IsCancelled(Run(call)->status));
-  EXPECT_EQ(gpu_->calls("CopyIn"), 3);
-  EXPECT_EQ(gpu_->calls("Launch"), 0);
-}
-
 TEST_F(GpuBackendTest, ExecutorsRunBesideEachOther) {
   BackendOptions options;
   options.executors = 3;
@@ -335,13 +152,6 @@ TEST_F(GpuBackendTest, PrewarmRunsEveryVariantOnEveryExecutor) {
   EXPECT_EQ(gpu_->calls("Launch"), 4);
 }
 
-TEST_F(GpuBackendTest, APrewarmThatFailsNamesTheKernel) {
-  Start();
-  gpu_->FailNext("Launch", 1, absl::InternalError("no image"));
-  const absl::Status status = backend_->Prewarm([](int, int, std::string_view) {});
-  EXPECT_THAT(std::string(status.message()), HasSubstr("matmul_f32_sm75_fake: no image"));
-}
-
 TEST_F(GpuBackendTest, LongStepsRunInSlices) {
   Start();
   gpu_->microseconds_a_row = 1000;  // 2 s in all, of which 256 rows are the least
@@ -350,19 +160,6 @@ TEST_F(GpuBackendTest, LongStepsRunInSlices) {
   ASSERT_TRUE(call->status.ok()) << call->status;
   EXPECT_EQ(gpu_->calls("Launch"), 8);
   EXPECT_EQ(BytesOf(call->results[0]), matmul.Expected());
-}
-
-TEST_F(GpuBackendTest, ALongStepEndsWithItsSliceWhenTheClientGoes) {
-  Start();
-  gpu_->microseconds_a_row = 1000;
-  const Matmul matmul(2048, 16, 3);
-  const core::CallPtr call = MakeCall(matmul);
-  gpu_->AtNext("Launch", 3, [&] { call->Abandon(); });
-  EXPECT_TRUE(absl::IsCancelled(Run(call)->status)) << call->status;
-  EXPECT_EQ(gpu_->calls("Launch"), 3) << "of eight";
-  EXPECT_EQ(gpu_->pending(), 0);
-  EXPECT_EQ(Pool("device").used, 0);
-  EXPECT_TRUE(Run(MakeCall(matmul))->status.ok());
 }
 
 TEST_F(GpuBackendTest, AtMostTwoSlicesAreUnderWay) {
@@ -409,81 +206,6 @@ TEST_F(GpuBackendTest, SaysWhatItIs) {
   for (const core::DtypeSupport& row : backend_->Support()) {
     EXPECT_EQ(row.why_not.empty(), row.dtype == DataType::kF32) << Name(row.dtype);
   }
-}
-
-class GpuChecksTest : public GpuBackendTest {
- protected:
-  void SetUp() override {
-    BackendOptions options;
-    options.debug_checks = true;
-    options.chunk_bytes = 1024;
-    Start(options);
-  }
-};
-
-TEST_F(GpuChecksTest, FindNothingInGoodCalls) {
-  for (const std::int64_t size : {1, 7, 33, 100}) {
-    const Matmul matmul(size, size + 3, size + 1);
-    const core::CallPtr call = Run(MakeCall(matmul));
-    ASSERT_TRUE(call->status.ok()) << call->status;
-    EXPECT_EQ(BytesOf(call->results[0]), matmul.Expected());
-    EXPECT_THAT(call->findings, ElementsAre());
-    EXPECT_EQ(Pool("device").used, 0);
-  }
-  const Matmul matmul(5, 6, 7);
-  const core::CallPtr call = MakeCall(matmul);
-  EXPECT_GT(call->plan.steps[0].memory.workspace, kDeviceAlignment) << "guards and counts are accounted for";
-}
-
-TEST_F(GpuChecksTest, CountWhatIsNoNumber) {
-  Matmul matmul(4, 5, 6);
-  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
-  std::memcpy(matmul.a.data() + 4 * 7, &nan, 4);     // row 1
-  std::memcpy(matmul.bias.data() + 4 * 2, &inf, 4);  // column 2
-  const Matmul first(2, 2, 2);
-  core::Program program;
-  program.steps.emplace_back(first.step);
-  program.steps.emplace_back(matmul.step);
-  const core::CallPtr call = Run(MakeCall(std::move(program)));
-  ASSERT_TRUE(call->status.ok()) << call->status;
-  EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "steps[1].a", .nan = 1},
-                                          core::Finding{.tensor = "steps[1].bias", .inf = 1},
-                                          core::Finding{.tensor = "steps[1].d", .nan = 5, .inf = 3}));
-}
-
-// One element before the first, behind the last, and in the last byte of the guard's reach.
-TEST_F(GpuChecksTest, AWriteOutsideOfAResultIsInternal) {
-  const Matmul matmul(5, 7, 3);  // 140 bytes: the guard begins inside the alignment
-  for (const std::int64_t at : {-1, -64, 35, 36, 64, 127}) {
-    SCOPED_TRACE(at);
-    gpu_->after_kernel = [at](float* result, std::int64_t) { result[at] = 1; };
-    const core::CallPtr call = Run(MakeCall(matmul));
-    EXPECT_TRUE(absl::IsInternal(call->status)) << call->status;
-    EXPECT_THAT(std::string(call->status.message()), HasSubstr("wrote past the result \"d\""));
-    EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "d", .overrun = true}));
-    EXPECT_TRUE(call->results.empty());
-  }
-  gpu_->after_kernel = nullptr;
-  EXPECT_TRUE(Run(MakeCall(matmul))->status.ok());
-  EXPECT_EQ(lost_, 0);
-}
-
-TEST_F(GpuChecksTest, AttentionToo) {
-  core::AttentionStep step;
-  step.problem.q = step.problem.k = step.problem.v = {.dtype = DataType::kF32, .shape = {1, 2, 3, 4}};
-  step.problem.want_lse = true;
-  Bytes q = Ramp(24, -1), v = Ramp(24, 2);
-  const float nan = std::nanf("");
-  std::memcpy(v.data(), &nan, 4);
-  step.q.runs = step.k.runs = {q};
-  step.v.runs = {v};
-  core::Program program;
-  program.steps.emplace_back(std::move(step));
-  gpu_->after_kernel = [](float* o, std::int64_t elements) { o[elements] = 0; };
-  const core::CallPtr call = Run(MakeCall(std::move(program)));
-  EXPECT_TRUE(absl::IsInternal(call->status)) << call->status;
-  EXPECT_THAT(call->findings, ElementsAre(core::Finding{.tensor = "v", .nan = 1},
-                                          core::Finding{.tensor = "o", .nan = 3, .overrun = true}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "server/gpu/backend.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_kernels.h"
 #include "tests/support/fake_nvml.h"
 
 namespace kernd::gpu {

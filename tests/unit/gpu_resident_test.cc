@@ -12,6 +12,7 @@
 #include "server/gpu/gather.h"
 #include "server/gpu/resident_pool.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_kernels.h"
 #include "tests/support/fake_tensors.h"
 
 namespace kernd::gpu {

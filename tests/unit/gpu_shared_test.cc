@@ -9,6 +9,7 @@
 #include "server/core/shared_region.h"
 #include "server/gpu/backend.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_kernels.h"
 #include "tests/support/memfd.h"
 
 namespace kernd::gpu {

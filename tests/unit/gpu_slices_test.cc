@@ -11,6 +11,7 @@
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/random.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_kernels.h"
 
 namespace kernd::gpu {
 namespace {

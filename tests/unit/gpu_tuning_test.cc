@@ -13,6 +13,7 @@
 #include "server/gpu/backend.h"
 #include "server/gpu/tuning_file.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_kernels.h"
 
 namespace kernd::gpu {
 namespace {
