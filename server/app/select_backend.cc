@@ -1,4 +1,4 @@
-#include "server/select_backend.h"
+#include "server/app/select_backend.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/daemon_facts.h"
+#include "server/app/daemon_facts.h"
 
 #include <string_view>
 #include <utility>
