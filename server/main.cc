@@ -24,6 +24,7 @@
 #include "server/config/build_info.h"
 #include "server/config/options.h"
 #include "server/config/process_setup.h"
+#include "server/config/unused.h"
 #include "server/config/variables.h"
 #include "server/core/engine.h"
 #include "server/core/session_store.h"
@@ -99,6 +100,8 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
   }
   if (!selected->tuning_said.empty()) spdlog::warn("--tuning-file is not used: {}", selected->tuning_said);
   if (!selected->kept_back.empty()) spdlog::warn("--backend auto: serving on the CPU ({})", selected->kept_back);
+  const std::vector<std::string> unused = config::UnusedOptions(options, config::ReadMachineLimits(), selected->on_gpu);
+  for (const std::string& line : unused) spdlog::warn("{}", line);
 
   core::Engine engine({.memory_limit = selected->memory_limit,
                        .max_queued_calls = options.limits.max_queued_calls,
@@ -146,7 +149,7 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
                            .gate = gate,
                            .log = log,
                            .tuning_file = selected->tuning_file});
-  const telemetry::DaemonFacts facts = FactsOf(build, engine.backend(), selected->not_used);
+  const telemetry::DaemonFacts facts = FactsOf(build, engine.backend(), selected->not_used, unused);
   std::vector<std::string> kernels;
   for (const telemetry::KernelStatus& kernel : facts.kernels) kernels.push_back(kernel.name);
   telemetry::Metrics metrics(methods.Names(), kernels, facts.build, [&] { return report.Gauges(); });

@@ -21,13 +21,14 @@ std::string_view Name(core::DeviceDescription::Tier tier) {
 }  // namespace
 
 telemetry::DaemonFacts FactsOf(const config::BuildInfo& build, const core::Backend& backend,
-                               std::vector<std::string> not_used) {
+                               std::vector<std::string> devices_not_used, std::vector<std::string> options_not_used) {
   telemetry::DaemonFacts facts = {.build = {.version = build.version,
                                             .revision = build.revision,
                                             .backend = std::string(backend.name()),
                                             .compiler = build.compiler,
                                             .cuda_toolkit = build.cuda_toolkit},
-                                  .devices_not_used = std::move(not_used)};
+                                  .devices_not_used = std::move(devices_not_used),
+                                  .options_not_used = std::move(options_not_used)};
   for (const core::DeviceDescription& device : backend.Devices()) {
     facts.devices.push_back({.uuid = device.uuid,
                              .name = device.name,

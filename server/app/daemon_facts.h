@@ -10,8 +10,8 @@
 
 namespace kernd {
 
-// `not_used`: a line for each device that does not serve, and why.
+// Lines for the devices that do not serve, and for the options that have no effect, with the reasons.
 telemetry::DaemonFacts FactsOf(const config::BuildInfo& build, const core::Backend& backend,
-                               std::vector<std::string> not_used);
+                               std::vector<std::string> devices_not_used, std::vector<std::string> options_not_used);
 
 }  // namespace kernd

@@ -85,8 +85,8 @@ absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& optio
       selected.kept_back = std::string(gpu.status().message());
     }
   }
-  const bool on_gpu = selected.backend != nullptr;
-  if (!on_gpu) {
+  selected.on_gpu = selected.backend != nullptr;
+  if (!selected.on_gpu) {
     selected.backend = cpu::MakeBackend({.threads = options.compute.cpu_threads,
                                          .memory_total = config::ReadMachineLimits().memory_bytes,
                                          .debug_checks = options.compute.debug_checks});
@@ -95,14 +95,14 @@ absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& optio
   }
   const std::vector<std::string> devices = gpu::ListDevices();
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (!on_gpu) {
+    if (!selected.on_gpu) {
       selected.not_used.push_back(
           absl::StrCat(devices[i], ": ", selected.kept_back.empty() ? "--backend cpu" : selected.kept_back));
     } else if (static_cast<int>(i) != options.gpu.device) {
       selected.not_used.push_back(absl::StrCat(devices[i], ": a daemon serves one GPU, see --gpu-device"));
     }
   }
-  if (!on_gpu && devices.empty()) {
+  if (!selected.on_gpu && devices.empty()) {
     selected.not_used.push_back(
         absl::StrCat("no GPU: ", selected.kept_back.empty() ? "--backend cpu" : selected.kept_back));
   }

@@ -20,6 +20,7 @@ struct SelectedBackend {
   std::vector<std::string> not_used;  // one line for each GPU that does not serve, and why
   std::string tuning_file = "none";   // what became of it: "missing", "loaded", "stale", "damaged"
   std::string tuning_said;            // for the log, where it is not used
+  bool on_gpu = false;
 };
 
 // `auto` takes the GPU where there is one that works, else the CPU. `cuda` is the GPU or an error:

@@ -173,6 +173,7 @@ std::string StatusJson(const DaemonFacts& facts, const DaemonState& state, const
         {"time_to_ready_seconds", absl::ToDoubleSeconds(state.gauges.time_to_ready)}}},
       {"devices", Each(facts.devices, Device)},
       {"devices_not_used", Texts(facts.devices_not_used)},
+      {"options_not_used", Texts(facts.options_not_used)},
       {"pools", Each(state.gauges.pools, Pool)},
       {"load", Load(state.gauges)},
       {"recent_seconds", absl::ToDoubleSeconds(recent.window)},

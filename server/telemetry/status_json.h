@@ -27,6 +27,7 @@ struct DaemonFacts {
   BuildLabels build;
   std::vector<DeviceStatus> devices;          // those that serve
   std::vector<std::string> devices_not_used;  // a line for each of the others, and why
+  std::vector<std::string> options_not_used;  // a line for each reason why some that were set have no effect
   std::vector<KernelStatus> kernels;
 };
 

@@ -48,13 +48,13 @@ TEST_F(OperatorTest, DoctorFindsTheDaemonWell) {
   const json report = json::parse(out);
   for (const json& check : report.at("checks")) {
     // What is said of the machine is not the daemon's to make well.
-    for (const char* name : {"versions", "port", "health", "backend", "call", "http", "clock"}) {
+    for (const char* name : {"versions", "port", "health", "backend", "call", "http", "options", "clock"}) {
       if (check.at("name") != name) continue;
       EXPECT_EQ(check.at("status"), "ok") << check;
       ++seen;
     }
   }
-  EXPECT_EQ(seen, 7);
+  EXPECT_EQ(seen, 8);
   EXPECT_EQ(Kernctl({"doctor", "--http", daemon_->http()}, &out), 0) << out;
   EXPECT_THAT(out, HasSubstr("matmul F32 4x4x4 in "));
   EXPECT_THAT(out, HasSubstr("\nproblems: 0, "));

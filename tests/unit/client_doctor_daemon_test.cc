@@ -53,6 +53,13 @@ INSTANTIATE_TEST_SUITE_P(
                          CheckPort, kNone, "only gRPC understands", ""},
                     Case{"Proxy", NoDaemon, [](Facts& f) { f.daemon.endpoint.proxy = true; }, CheckProxy, kWarn,
                          "HTTP proxy", "no_proxy"},
+                    Case{"AllOptionsInUse", Well, [](Facts&) {}, CheckOptions, kOkay, "have an effect", ""},
+                    Case{"OptionsOfAnotherBackend", NoGpu,
+                         [](Facts& f) {
+                           f.daemon.http.options_not_used = {"--tuning-file has no effect: the CPU serves"};
+                         },
+                         CheckOptions, kWarn, "--tuning-file has no effect", "leave them out"},
+                    Case{"OptionsNotKnown", NoDaemon, [](Facts&) {}, CheckOptions, kNone, "not known", ""},
                     Case{"OtherVersion", Well, [](Facts& f) { f.daemon.capabilities.value->version = "0.2.0"; },
                          CheckVersions, kWarn, "kernd 0.2.0", "use kernctl 0.2.0"},
                     Case{"OtherPatch", Well, [](Facts& f) { f.daemon.capabilities.value->version = "0.1.7"; },

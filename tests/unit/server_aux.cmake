@@ -2,6 +2,7 @@
 kernd_test(config_test unit
   SRCS ${CMAKE_CURRENT_LIST_DIR}/config_machine_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_options_test.cc
        ${CMAKE_CURRENT_LIST_DIR}/config_rules_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_units_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/config_unused_test.cc
   DEPS kernd_config)
 kernd_test(telemetry_test unit
   SRCS ${CMAKE_CURRENT_LIST_DIR}/telemetry_http_test.cc ${CMAKE_CURRENT_LIST_DIR}/telemetry_log_test.cc

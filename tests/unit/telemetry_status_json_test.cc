@@ -42,6 +42,7 @@ struct Fixture {
                       .build_has = {"wgmma"},
                       .kernels_use = {"wgmma"}}};
     facts.devices_not_used = {"NVIDIA T4: no kernels for it"};
+    facts.options_not_used = {"--tuning-file has no effect: the CPU serves"};
     facts.kernels = {{.name = "matmul_f32_cpu_onednn", .operation = "matmul", .how = "by oneDNN"},
                      {.name = "idle", .operation = "attention", .how = "never asked for"}};
     state = {.name = "ready",
@@ -85,8 +86,8 @@ TEST(StatusJson, SchemaOne) {
   const json status = fixture.Status();
   EXPECT_EQ(status["schema"], 1);
   EXPECT_THAT(Keys(status), ElementsAre("calls", "devices", "devices_not_used", "errors", "kernels", "latency",
-                                        "latency_max_relative_error", "load", "pools", "process", "program",
-                                        "recent_seconds", "schema", "state", "time_seconds"));
+                                        "latency_max_relative_error", "load", "options_not_used", "pools", "process",
+                                        "program", "recent_seconds", "schema", "state", "time_seconds"));
   EXPECT_THAT(Keys(status["program"]), ElementsAre("backend", "compiler", "cuda_toolkit", "revision", "version"));
   EXPECT_THAT(Keys(status["process"]), ElementsAre("cpu_seconds", "max_fds", "open_fds", "resident_bytes",
                                                    "start_time_seconds", "threads", "uptime_seconds"));
@@ -122,6 +123,7 @@ TEST(StatusJson, SaysWhatItWasTold) {
   EXPECT_EQ(status["devices"][0]["hardware_has"], json({"wgmma", "tma"}));
   EXPECT_EQ(status["devices"][0]["kernels_use"], json::array({"wgmma"}));
   EXPECT_EQ(status["devices_not_used"], json::array({"NVIDIA T4: no kernels for it"}));
+  EXPECT_EQ(status["options_not_used"], json::array({"--tuning-file has no effect: the CPU serves"}));
   EXPECT_EQ(status["pools"],
             json::parse(R"([{"name": "memory", "used_bytes": 10, "peak_bytes": 15, "limit_bytes": 20}])"));
   EXPECT_EQ(status["load"]["calls_in_flight"], 3);
@@ -190,7 +192,7 @@ TEST(StatusJson, HostileTextsAreInert) {
     record.status = WithDetail(absl::InvalidArgumentError(text), {.reason = text, .field = text});
     fixture.End(record);
     fixture.state.why = text;
-    fixture.facts.devices_not_used = {text};
+    fixture.facts.devices_not_used = fixture.facts.options_not_used = {text};
     const std::string page = fixture.Text();
     EXPECT_THAT(page.substr(0, page.size() - 1), Each(AllOf(Ge(' '), Le('~'))));
     EXPECT_LT(page.size(), 40000u);

@@ -15,9 +15,9 @@ const char* Name(Status status) {
 std::vector<Check> Examine(const Facts& facts) {
   std::vector<Check> checks;
   for (Check (*const check)(const Facts&) :
-       {CheckVersions, CheckPort, CheckProxy, CheckHealth, CheckBackend, CheckCall, CheckHttp, CheckClock, CheckSystem,
-        CheckCpus, CheckMemory, CheckOpenFiles, CheckLockedMemory, CheckSharedMemory, CheckGpus, CheckDriver, CheckCuda,
-        CheckDeviceNodes}) {
+       {CheckVersions, CheckPort, CheckProxy, CheckHealth, CheckBackend, CheckCall, CheckHttp, CheckOptions, CheckClock,
+        CheckSystem, CheckCpus, CheckMemory, CheckOpenFiles, CheckLockedMemory, CheckSharedMemory, CheckGpus,
+        CheckDriver, CheckCuda, CheckDeviceNodes}) {
     checks.push_back(check(facts));
   }
   return checks;

@@ -29,6 +29,7 @@ Check CheckHealth(const Facts& facts);
 Check CheckBackend(const Facts& facts);
 Check CheckCall(const Facts& facts);
 Check CheckHttp(const Facts& facts);
+Check CheckOptions(const Facts& facts);
 Check CheckClock(const Facts& facts);
 // The machine.
 Check CheckSystem(const Facts& facts);

@@ -204,6 +204,14 @@ Check CheckHttp(const Facts& facts) {
   return {"http", Status::kOk, absl::StrCat(http.address, ": kernd ", http.version, ", ", http.state), ""};
 }
 
+Check CheckOptions(const Facts& facts) {
+  if (!facts.daemon.http.is_kernd) return NotApplicable("options", "the daemon's are not known (see http)");
+  const std::vector<std::string>& idle = facts.daemon.http.options_not_used;
+  if (idle.empty()) return {"options", Status::kOk, "all that were set have an effect", ""};
+  return {"options", Status::kWarning, Join(idle, "; "),
+          "leave them out there, or see why the backend that they are for does not serve (see backend)"};
+}
+
 Check CheckClock(const Facts& facts) {
   const char* const todo = "let chrony or systemd-timesyncd set both clocks; logs cannot be compared before";
   const std::optional<bool>& synchronised = facts.machine.clock_synchronised;

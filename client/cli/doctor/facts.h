@@ -47,6 +47,7 @@ struct HttpFacts {
   bool is_kernd = false;   // it is the status of a kernd
   std::string state, why;  // "ready", ...
   std::string version;
+  std::vector<std::string> options_not_used;  // lines: which ones have no effect, and why
   std::optional<absl::Duration> clock_ahead;  // the daemon's clock less ours
   absl::Duration uncertainty;                 // of that: half the time of the exchange
 };

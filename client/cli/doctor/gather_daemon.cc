@@ -119,6 +119,7 @@ HttpFacts AskHttp(const std::string& address) {
     http.state = status.at("state").at("name");
     http.why = status.at("state").at("why");
     http.version = status.at("program").at("version");
+    http.options_not_used = status.value("options_not_used", std::vector<std::string>());
     const absl::Time theirs = absl::UnixEpoch() + absl::Seconds(status.at("time_seconds").get<double>());
     http.uncertainty = (end - start) / 2;
     http.clock_ahead = theirs - (start + http.uncertainty);
