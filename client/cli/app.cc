@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/cli/commands.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli {
 namespace {
@@ -30,6 +31,7 @@ void AddOptions(CLI::App& app, Context& context, Action& action) {
   app.set_version_flag("--version", "kernctl " + std::string(client::Version()));
   app.add_option("--endpoint", context.endpoint, "HOST:PORT or unix:/path of the daemon")
       ->envname("KERND_ENDPOINT")
+      ->check(IsTarget())
       ->type_name("TARGET")
       ->capture_default_str();
   app.add_option("--timeout", context.timeout, "Of a call, retries included")
@@ -56,16 +58,6 @@ void AddOptions(CLI::App& app, Context& context, Action& action) {
 }
 
 }  // namespace
-
-CLI::Validator IsDuration() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        absl::Duration duration;
-        const bool legal = absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration();
-        return legal ? std::string() : "'" + text + "' is not a time such as 30s, 1m30s or 250ms";
-      },
-      "TIME");
-}
 
 int Run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err, Terminal terminal) {
   Context context{out, err, terminal};

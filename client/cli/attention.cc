@@ -10,6 +10,7 @@
 #include "client/cli/report.h"
 #include "client/cli/session.h"
 #include "client/cli/sizes.h"
+#include "client/cli/values.h"
 #include "kernd/client/attention.h"
 #include "kernd/kernels/attention.h"
 
@@ -204,9 +205,15 @@ int RunAttention(const Context& context, const Flags& flags) {
   return report.expectation && !report.expectation->comparison.ok() ? kWrong : kOk;
 }
 
-template <typename T>
-void AddList(CLI::App& command, const char* name, std::vector<T>& values, const char* description) {
-  command.add_option(name, values, description)->delimiter(',')->type_name("X,X,...");
+void AddList(CLI::App& command, const char* name, std::vector<float>& values, const char* description) {
+  command.add_option(name, values, description)->delimiter(',')->check(RealNumber<float>())->type_name("X,X,...");
+}
+
+void AddList(CLI::App& command, const char* name, std::vector<std::int64_t>& values, const char* description) {
+  command.add_option(name, values, description)
+      ->delimiter(',')
+      ->transform(WholeNumber<std::int64_t>(0))
+      ->type_name("N,N,...");
 }
 
 }  // namespace
@@ -220,13 +227,15 @@ void AddAttention(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--layout", flags->layout, "Order of the dimensions; packed: [total, H, D] with offsets")
       ->check(CLI::IsMember({"bhld", "blhd", "packed"}))
       ->capture_default_str();
-  command->add_option("--scale", flags->scale, "Factor of QK^T; default: 1/sqrt(D)");
+  command->add_option("--scale", flags->scale, "Factor of QK^T; default: 1/sqrt(D)")->check(RealNumber<double>());
   command->add_flag("--causal", flags->causal, "Row i sees no key after its own position");
   command->add_option("--alignment", flags->alignment, "Where the diagonal lies when Lq is not Lkv")
       ->check(CLI::IsMember({"top-left", "bottom-right"}));
-  command->add_option("--window-left", flags->window_left, "Keys seen before the diagonal; default: all");
-  command->add_option("--window-right", flags->window_right, "Keys seen after the diagonal; default: all");
-  command->add_option("--softcap", flags->softcap, "c of c * tanh(x / c)");
+  command->add_option("--window-left", flags->window_left, "Keys seen before the diagonal; default: all")
+      ->transform(WholeNumber<std::int64_t>(0));
+  command->add_option("--window-right", flags->window_right, "Keys seen after the diagonal; default: all")
+      ->transform(WholeNumber<std::int64_t>(0));
+  command->add_option("--softcap", flags->softcap, "c of c * tanh(x / c)")->check(RealNumber<double>());
   command->add_option("--mask", flags->mask, "BOOL, true = visible, [1|B, 1|Hq, 1|Lq, Lkv]")->type_name("FILE");
   command->add_option("--bias", flags->bias, "Added to the logits, [1|B, 1|Hq, 1|Lq, Lkv]")->type_name("FILE");
   AddList(*command, "--slopes", flags->slopes, "ALiBi slopes [Hq]");

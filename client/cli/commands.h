@@ -20,7 +20,4 @@ void AddKernels(CLI::App& app, const Context& context, Action& action);
 // `app` is the whole program's: it completes what the others have added.
 void AddCompletion(CLI::App& app, const Context& context, Action& action);
 
-// Accepts "30s", "1m30s", "250ms": positive.
-CLI::Validator IsDuration();
-
 }  // namespace kernd::cli

@@ -1,6 +1,7 @@
 #include "client/cli/context.h"
 
 #include "client/cli/text.h"
+#include "client/cli/values.h"
 #include "nlohmann/json.hpp"
 
 namespace kernd::cli {
@@ -50,9 +51,7 @@ absl::StatusOr<client::Client> Context::Connect() const {
 }
 
 absl::Duration Context::Timeout() const {
-  absl::Duration duration = absl::ZeroDuration();
-  absl::ParseDuration(timeout, &duration);
-  return duration;
+  return DurationOf(timeout);
 }
 
 client::CallOptions Context::CallOptions() const {

@@ -7,6 +7,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/progress.h"
 #include "client/cli/report.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli {
 namespace {
@@ -26,8 +27,7 @@ bool MayBecomeServing(const absl::StatusOr<client::HealthStatus>& health) {
 int RunHealth(const Context& context, const Flags& flags) {
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
-  absl::Duration wait = absl::ZeroDuration();
-  if (!flags.wait.empty()) absl::ParseDuration(flags.wait, &wait);
+  const absl::Duration wait = DurationOf(flags.wait);
   const absl::Time end = absl::Now() + wait;
   client::CallOptions options = context.CallOptions();
   if (wait > absl::ZeroDuration()) options.timeout = std::min(wait, context.Timeout());
@@ -55,6 +55,7 @@ void AddHealth(CLI::App& app, const Context& context, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("health", "Whether the daemon serves: exit code 0, or 4 where it does not");
   command->add_option("--service", flags->service, "Full name of a service; default: the daemon as a whole")
+      ->check(IsText())
       ->type_name("NAME");
   command->add_option("--wait", flags->wait, "Ask until it serves, at most as long")->check(IsDuration());
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunHealth(context, *flags); }; });

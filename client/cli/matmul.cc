@@ -10,6 +10,7 @@
 #include "client/cli/report.h"
 #include "client/cli/session.h"
 #include "client/cli/sizes.h"
+#include "client/cli/values.h"
 #include "kernd/client/matmul.h"
 
 namespace kernd::cli {
@@ -185,17 +186,21 @@ void AddMatmul(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--bias", flags->bias, "Bias [N]")->type_name("FILE");
   command->add_flag("--transpose-a", flags->transpose_a, "A is stored as [batch..., K, M]");
   command->add_flag("--transpose-b", flags->transpose_b, "B is stored as [batch..., N, K]");
-  command->add_option("--alpha", flags->alpha, "Factor of the product; default: 1");
-  command->add_option("--beta", flags->beta, "Factor of C; default: 0");
+  command->add_option("--alpha", flags->alpha, "Factor of the product; default: 1")->check(RealNumber<double>());
+  command->add_option("--beta", flags->beta, "Factor of C; default: 0")->check(RealNumber<double>());
   command->add_option("--activation", flags->activation, "act")
       ->check(CLI::IsMember({"none", "relu", "gelu", "silu"}))
       ->capture_default_str();
   command->add_option("--a-scale", flags->a_scale, "F32 scales of an 8-bit A: one, [M], or one for each block")
       ->type_name("FILE");
-  command->add_option("--a-scale-block", flags->a_block, "Size of A's blocks")->type_name("ROWSxK");
+  command->add_option("--a-scale-block", flags->a_block, "Size of A's blocks")
+      ->type_name("ROWSxK")
+      ->needs(command->get_option("--a-scale"));
   command->add_option("--b-scale", flags->b_scale, "F32 scales of an 8-bit B: one, [N], or one for each block")
       ->type_name("FILE");
-  command->add_option("--b-scale-block", flags->b_block, "Size of B's blocks")->type_name("ROWSxK");
+  command->add_option("--b-scale-block", flags->b_block, "Size of B's blocks")
+      ->type_name("ROWSxK")
+      ->needs(command->get_option("--b-scale"));
   AddOperationFlags(*command, "MxNxK, or BATCHxMxNxK", {"--a", "--b"}, {}, flags->common);
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunMatmul(context, *flags); }; });
 }

@@ -7,9 +7,24 @@
 #include "client/cli/files/tensor_file.h"
 #include "client/cli/session.h"
 #include "client/cli/types.h"
+#include "client/cli/values.h"
 #include "kernels/reference/convert.h"
 
 namespace kernd::cli {
+namespace {
+
+// A part of a magnitude: NaN would pass every result, and infinity none.
+CLI::Validator IsTolerance() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        const bool legal = CLI::detail::lexical_cast(text, value) && value >= 0 && std::isfinite(value);
+        return legal ? std::string() : "'" + text + "' must be a finite number, 0 or more";
+      },
+      "");
+}
+
+}  // namespace
 
 CLI::Validator IsDataType() {
   return CLI::Validator(
@@ -33,14 +48,19 @@ void AddOperationFlags(CLI::App& command, const std::string& sizes, const std::v
   for (const std::string& operand : operands) random->excludes(command.get_option(operand));
   command.add_option("--dtype", flags.dtype, "Element type of random operands")
       ->check(IsDataType())
-      ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Seed of random operands")->capture_default_str();
+      ->capture_default_str()
+      ->needs(random);
+  command.add_option("--seed", flags.seed, "Seed of random operands")
+      ->transform(WholeNumber<std::uint64_t>(0))
+      ->capture_default_str()
+      ->needs(random);
   command.add_option("--out-dtype", flags.result_dtype, "Element type of the result; default: the daemon's")
       ->check(IsDataType());
   command.add_option("--numerics", flags.numerics, "How sums may be rounded")
       ->check(CLI::IsMember({"default", "tf32", "batch-invariant"}))
       ->capture_default_str();
   command.add_option("--kernel", flags.kernel, "Force the kernel of this name (see kernctl kernels)")
+      ->check(IsText())
       ->type_name("NAME");
   command.add_option("--tile", flags.tile, "Force a kernel by its tile")->type_name("MxNxK");
   command.add_option("--session", flags.session, "Where resident:ID is: the session of kernctl tensors open")
@@ -53,15 +73,18 @@ void AddOperationFlags(CLI::App& command, const std::string& sizes, const std::v
       .add_option("--tolerance", flags.tolerance,
                   "Largest error, as a part of the largest expected magnitude; default by element type: F64 1e-12, "
                   "F32 1e-5, F16 2e-3, BF16 1.6e-2, F8 0.13, integers 0")
-      ->check(CLI::NonNegativeNumber);
+      ->check(IsTolerance())
+      ->needs(command.get_option("--expect"));
   CLI::Option* const plan = command.add_flag("--plan", flags.plan, "Print the kernel and the exact bytes; run nothing");
   plan->excludes(command.get_option("--out"))->excludes(command.get_option("--expect"));
   for (const std::string& result : results) plan->excludes(command.get_option(result));
-  command.add_option("--request-id", flags.request_id, "Id for the daemon's logs")->type_name("ID");
+  command.add_option("--request-id", flags.request_id, "Id for the daemon's logs")->check(IsText(128))->type_name("ID");
   command.add_option("--priority", flags.priority, "Higher runs first among queued calls")
-      ->check(CLI::Range(-100, 100))
+      ->transform(WholeNumber(-100, 100))
       ->capture_default_str();
-  command.add_option("--device", flags.device, "UUID of the device, or cpu; default: any")->type_name("UUID");
+  command.add_option("--device", flags.device, "UUID of the device, or cpu; default: any")
+      ->check(IsText())
+      ->type_name("UUID");
 }
 
 absl::StatusOr<client::KernelChoice> KernelChoiceOf(const OperationFlags& flags) {

@@ -1,10 +1,10 @@
 #include "client/cli/session.h"
 
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 
 namespace kernd::cli {
 namespace {
@@ -13,6 +13,10 @@ constexpr std::string_view kResident = "resident:";
 constexpr std::size_t kIdBytes = 16;
 
 }  // namespace
+
+CLI::Validator TensorId() {
+  return WholeNumber<std::uint64_t>(0, kMaxTensorId);
+}
 
 CLI::Validator IsSessionId() {
   return CLI::Validator(
@@ -35,11 +39,11 @@ client::Session AttachSession(const client::Client& client, const std::string& t
 
 absl::StatusOr<std::optional<std::uint64_t>> ParseResident(const std::string& text) {
   if (!text.starts_with(kResident)) return std::optional<std::uint64_t>();
-  std::uint64_t id = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + kResident.size(), end, id);
-  if (error != std::errc() || rest != end) return absl::InvalidArgumentError(text + ": must be resident:ID");
-  return std::optional(id);
+  const std::optional<std::uint64_t> id = ParseWhole<std::uint64_t>(std::string_view(text).substr(kResident.size()));
+  if (!id || *id > kMaxTensorId) {
+    return absl::InvalidArgumentError(absl::StrCat(text, ": must be resident:ID, with an ID from 0 to ", kMaxTensorId));
+  }
+  return id;
 }
 
 absl::StatusOr<std::optional<client::Session>> SessionFor(const Context& context, const client::Client& client,

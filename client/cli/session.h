@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -9,9 +10,16 @@
 #include "absl/status/statusor.h"
 #include "client/cli/context.h"
 #include "client/cli/operands.h"
+#include "client/cli/values.h"
 #include "kernd/client/session.h"
 
 namespace kernd::cli {
+
+// Larger ones are the client library's (kernd/client/session.h).
+inline constexpr std::uint64_t kMaxTensorId = std::numeric_limits<std::int64_t>::max();
+
+// For Option::transform, into a uint64_t.
+CLI::Validator TensorId();
 
 // 32 hexadecimal digits.
 CLI::Validator IsSessionId();

@@ -15,22 +15,37 @@
 #include "client/cli/report.h"
 #include "client/cli/session.h"
 #include "client/cli/table.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli {
 namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t kMaxLabelBytes = 128;  // SessionOptions::label
+
 struct Flags {
   std::string action, session;
   std::vector<std::uint64_t> ids;
-  std::string file, lease, label;
+  std::string file, out, lease, label;
   std::int64_t quota = 0;
 };
 
+// Wishes that the daemon has cut down, which is no error, are better known.
+void PrintCuts(const Context& context, const client::SessionOptions& wish, const client::Session& session) {
+  if (session.lease() < wish.lease) {
+    context.err << "kernctl: the daemon gives a lease of " << absl::FormatDuration(session.lease()) << ", not "
+                << absl::FormatDuration(wish.lease) << '\n';
+  }
+  if (session.quota_bytes() < wish.quota_bytes) {
+    context.err << "kernctl: the daemon gives a quota of " << FormatBytes(session.quota_bytes()) << ", not "
+                << FormatBytes(wish.quota_bytes) << '\n';
+  }
+}
+
 int Open(const Context& context, const Flags& flags, const client::Client& client) {
-  client::SessionOptions options{.quota_bytes = flags.quota, .label = flags.label};
-  if (!flags.lease.empty()) absl::ParseDuration(flags.lease, &options.lease);  // has passed its check
+  const client::SessionOptions options{
+      .lease = DurationOf(flags.lease), .quota_bytes = flags.quota, .label = flags.label};
   absl::StatusOr<client::Session> session = client.OpenSession(options, context.CallOptions());
   if (!session.ok()) return context.CallFailed(session.status());
   session->Release();
@@ -42,6 +57,7 @@ int Open(const Context& context, const Flags& flags, const client::Client& clien
                         {"quota_bytes", session->quota_bytes()}});
   } else {
     context.out << SessionIdText(session->id()) << '\n';  // alone, for $(kernctl tensors open)
+    PrintCuts(context, options, *session);
   }
   return kOk;
 }
@@ -100,7 +116,7 @@ int Get(const Context& context, const Flags& flags, client::Session& session) {
   const absl::StatusOr<client::Tensor> tensor = session.Get(flags.ids.front(), context.CallOptions());
   busy.reset();
   if (!tensor.ok()) return context.CallFailed(tensor.status());
-  const absl::Status written = WriteTensor(flags.file, "tensor", tensor->view());
+  const absl::Status written = WriteTensor(flags.out, "tensor", tensor->view());
   return written.ok() ? kOk : context.BadArguments(written);
 }
 
@@ -109,40 +125,64 @@ int Delete(const Context& context, const Flags& flags, client::Session& session)
   return deleted.ok() ? kOk : context.CallFailed(deleted);
 }
 
-// What needs a session, and what else it needs.
+// What can be done, and with which options.
 struct Deed {
   const char* name;
-  int (*run)(const Context&, const Flags&, client::Session&);
-  std::size_t min_ids, max_ids;
-  bool file;
+  int (*run)(const Context&, const Flags&, client::Session&);  // null: open, which has none yet
+  std::size_t min_ids = 0, max_ids = 0;
+  bool file = false, out = false;
 };
 
 constexpr Deed kDeeds[] = {
-    {"close", Close, 0, SIZE_MAX, false},
-    {"list", List, 0, SIZE_MAX, false},
-    {"put", Put, 1, 1, true},
-    {"get", Get, 1, 1, true},
-    {"delete", Delete, 1, SIZE_MAX, false},
+    {.name = "open", .run = nullptr},
+    {.name = "list", .run = List},
+    {.name = "put", .run = Put, .min_ids = 1, .max_ids = 1, .file = true},
+    {.name = "get", .run = Get, .min_ids = 1, .max_ids = 1, .out = true},
+    {.name = "delete", .run = Delete, .min_ids = 1, .max_ids = SIZE_MAX},
+    {.name = "close", .run = Close},
 };
 
+std::vector<std::string> DeedNames() {
+  std::vector<std::string> names;
+  for (const Deed& deed : kDeeds) names.emplace_back(deed.name);
+  return names;
+}
+
+// INVALID_ARGUMENT where the deed needs what is not given, or has no use for what is: "tensors get needs --out".
+absl::Status CheckFlags(const Deed& deed, const Flags& flags) {
+  const bool open = deed.run == nullptr;
+  const auto wrong = [&deed](const std::string& what) {
+    return absl::InvalidArgumentError("tensors " + std::string(deed.name) + what);
+  };
+  struct Use {
+    const char* option;
+    bool given, needed, taken;
+  };
+  const Use uses[] = {
+      {"--session", !flags.session.empty(), !open, !open},
+      {deed.max_ids == 1 ? "one --id" : "--id", !flags.ids.empty(), deed.min_ids > 0, deed.max_ids > 0},
+      {"--file", !flags.file.empty(), deed.file, deed.file},
+      {"--out", !flags.out.empty(), deed.out, deed.out},
+      {"--lease", !flags.lease.empty(), false, open},
+      {"--quota", flags.quota > 0, false, open},
+      {"--label", !flags.label.empty(), false, open},
+  };
+  for (const Use& use : uses) {
+    if (use.needed && !use.given) return wrong(std::string(" needs ") + use.option);
+    if (use.given && !use.taken) return wrong(std::string(" takes no ") + use.option);
+  }
+  return flags.ids.size() > deed.max_ids ? wrong(" needs one --id") : absl::OkStatus();
+}
+
 int RunTensors(const Context& context, const Flags& flags) {
-  const Deed* const deed =
-      std::find_if(std::begin(kDeeds), std::end(kDeeds), [&flags](const Deed& d) { return flags.action == d.name; });
-  const bool open = deed == std::end(kDeeds);
-  std::string missing;
-  if (!open && flags.session.empty()) missing = "--session";
-  if (!open && (flags.ids.size() < deed->min_ids || flags.ids.size() > deed->max_ids)) {
-    missing = deed->max_ids == 1 ? "one --id" : "--id";
-  }
-  if (!open && deed->file && flags.file.empty()) missing = "--file";
-  if (!missing.empty()) {
-    return context.BadArguments(absl::InvalidArgumentError("tensors " + flags.action + " needs " + missing));
-  }
+  const Deed& deed =
+      *std::find_if(std::begin(kDeeds), std::end(kDeeds), [&flags](const Deed& d) { return flags.action == d.name; });
+  if (const absl::Status right = CheckFlags(deed, flags); !right.ok()) return context.BadArguments(right);
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
-  if (open) return Open(context, flags, *client);
+  if (deed.run == nullptr) return Open(context, flags, *client);
   client::Session session = AttachSession(*client, flags.session);
-  return deed->run(context, flags, session);
+  return deed.run(context, flags, session);
 }
 
 }  // namespace
@@ -154,24 +194,26 @@ void AddTensors(CLI::App& app, const Context& context, Action& action) {
       "S=$(kernctl tensors open --label weights)\n"
       "kernctl tensors put --session $S --id 1 --file weights.safetensors:layer.0\n"
       "kernctl matmul --session $S --a x.npy --b resident:1 --out resident:2\n"
-      "kernctl tensors get --session $S --id 2 --file y.npy\n"
+      "kernctl tensors get --session $S --id 2 --out y.npy\n"
       "kernctl tensors close --session $S");
-  command->add_option("action", flags->action, "What to do")
-      ->required()
-      ->check(CLI::IsMember({"open", "list", "put", "get", "delete", "close"}));
+  command->add_option("action", flags->action, "What to do")->required()->check(CLI::IsMember(DeedNames()));
   command->add_option("--session", flags->session, "The session; all but open need one")->check(IsSessionId());
   command->add_option("--id", flags->ids, "Ids of tensors, of your choice: put, get (one), delete")
       ->delimiter(',')
+      ->transform(TensorId())
       ->allow_extra_args(false)
       ->type_name("N,N,...");
-  command->add_option("--file", flags->file, "The tensor: put reads it, get writes it")->type_name("FILE");
+  command->add_option("--file", flags->file, "put: the tensor")->type_name("FILE");
+  command->add_option("--out", flags->out, "get: write the tensor to this file")->type_name("FILE");
   command
       ->add_option("--lease", flags->lease, "open: ends when it has not been used for so long; default: the daemon's")
-      ->check(IsDuration());
+      ->check(IsDuration(absl::Seconds(1)));
   command->add_option("--quota", flags->quota, "open: most that its tensors may have; default: the daemon's")
-      ->check(CLI::PositiveNumber)
+      ->transform(ByteCount())
       ->type_name("BYTES");
-  command->add_option("--label", flags->label, "open: a name for the daemon's logs")->type_name("TEXT");
+  command->add_option("--label", flags->label, "open: a name for the daemon's logs, of at most 128 bytes")
+      ->check(IsText(kMaxLabelBytes))
+      ->type_name("TEXT");
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunTensors(context, *flags); }; });
 }
 

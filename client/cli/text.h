@@ -11,4 +11,7 @@ namespace kernd::cli {
 // behind.
 std::string Printable(std::string_view text);
 
+// Whether it is all well-formed: nothing cut off, overlong, of surrogates, or beyond U+10FFFF.
+bool IsUtf8(std::string_view text);
+
 }  // namespace kernd::cli

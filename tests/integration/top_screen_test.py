@@ -207,6 +207,12 @@ class TopScreenTest(unittest.TestCase):
         self.assertEqual(int(terminal.told.readline()), 0)
         self.assertEqual(termios.tcgetattr(terminal.slave), terminal.before)
 
+    def test_one_picture_is_as_wide_as_columns_says(self):
+        for columns, widest in (("40", 40), ("100", 100), ("", 120), ("wide", 120)):
+            printed = subprocess.run([BIN / "kernctl", "top", "--once", "--http", self.http], check=True, text=True,
+                                     stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": columns}).stdout
+            self.assertEqual(max(map(len, printed.splitlines())), widest, printed)
+
     def test_json_is_a_stream_of_lines(self):
         top = subprocess.Popen([BIN / "kernctl", "top", "--http", self.http, "--json", "--interval", "100ms"],
                                stdout=subprocess.PIPE, text=True)

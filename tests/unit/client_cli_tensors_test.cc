@@ -60,7 +60,7 @@ TEST_F(TensorsTest, OpenPutListGetDeleteClose) {
   EXPECT_EQ(list["tensors"][0]["state"], "READY");
   EXPECT_EQ(list["used_bytes"], 32);
 
-  EXPECT_EQ(Tensors("get", {"--id", "7", "--file", Path("back.npy")}).code, kOk);
+  EXPECT_EQ(Tensors("get", {"--id", "7", "--out", Path("back.npy")}).code, kOk);
   const absl::StatusOr<client::Tensor> back = ReadTensor(Path("back.npy"));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->shape(), (std::vector<std::int64_t>{2, 2}));
@@ -98,6 +98,10 @@ TEST_F(TensorsTest, OperandsAndResultsMayBeResident) {
 
   EXPECT_THAT(matmul({"--session", session_, "--b", "resident:3"}).err, HasSubstr("no tensor 3"));
   EXPECT_THAT(matmul({"--session", session_, "--b", "resident:x"}).err, HasSubstr("must be resident:ID"));
+  for (const char* id : {"-1", "9223372036854775808", "18446744073709551617"}) {
+    EXPECT_THAT(matmul({"--session", session_, "--b", "resident:" + std::string(id)}).err,
+                HasSubstr("must be resident:ID, with an ID from 0 to 9223372036854775807"));
+  }
   EXPECT_THAT(matmul({"--b", "resident:1"}).err, HasSubstr("resident:1 needs --session"));
   EXPECT_THAT(matmul({"--b", Path("w.npy"), "--out", "resident:1"}).err, HasSubstr("resident:1 needs --session"));
   EXPECT_THAT(
@@ -111,9 +115,36 @@ TEST_F(TensorsTest, WhatIsMissingIsNamed) {
   EXPECT_EQ(Kernctl(served_, {"tensors", "burn"}).code, kBadArguments);
   session_ = std::string(32, '0');
   EXPECT_THAT(Tensors("put", {"--file", Path("w.npy")}).err, HasSubstr("needs one --id"));
-  EXPECT_THAT(Tensors("get", {"--id", "1,2", "--file", Path("w.npy")}).err, HasSubstr("needs one --id"));
+  EXPECT_THAT(Tensors("get", {"--id", "1,2", "--out", Path("w.npy")}).err, HasSubstr("needs one --id"));
   EXPECT_THAT(Tensors("put", {"--id", "1"}).err, HasSubstr("needs --file"));
+  EXPECT_THAT(Tensors("get", {"--id", "1"}).err, HasSubstr("needs --out"));
   EXPECT_THAT(Tensors("delete").err, HasSubstr("needs --id"));
+}
+
+TEST_F(TensorsTest, WhatIsOfNoUseIsNamed) {
+  EXPECT_THAT(Tensors("open", {"--id", "1"}).err, HasSubstr("tensors open takes no --id"));
+  EXPECT_THAT(Tensors("open", {"--session", std::string(32, '0')}).err, HasSubstr("takes no --session"));
+  session_ = std::string(32, '0');
+  EXPECT_THAT(Tensors("close", {"--id", "1"}).err, HasSubstr("takes no --id"));
+  EXPECT_THAT(Tensors("list", {"--label", "x"}).err, HasSubstr("takes no --label"));
+  EXPECT_THAT(Tensors("put", {"--id", "1", "--file", Path("w.npy"), "--out", "y.npy"}).err,
+              HasSubstr("takes no --out"));
+  EXPECT_THAT(Tensors("get", {"--id", "1", "--out", "y.npy", "--file", Path("w.npy")}).err,
+              HasSubstr("takes no --file"));
+  EXPECT_TRUE(tensors_.seen().opened.empty());
+}
+
+TEST_F(TensorsTest, WishesThatWereCutDownAreNamed) {
+  EXPECT_EQ(Tensors("open", {"--lease", "10m"}).err, "");
+  const Outcome lease = Tensors("open", {"--lease", "48h"});
+  EXPECT_EQ(lease.code, kOk);
+  EXPECT_EQ(lease.out.size(), 33u) << "the id alone";
+  EXPECT_EQ(lease.err, "kernctl: the daemon gives a lease of 10m, not 48h\n");
+  EXPECT_EQ(tensors_.seen().opened.back().lease().seconds(), 48 * 3600);
+  tensors_.quota_bytes = 1 << 20;
+  EXPECT_EQ(Tensors("open", {"--quota", "1MiB"}).err, "");
+  EXPECT_EQ(tensors_.seen().opened.back().quota_bytes(), 1 << 20);
+  EXPECT_EQ(Tensors("open", {"--quota", "1GiB"}).err, "kernctl: the daemon gives a quota of 1.0 MiB, not 1.0 GiB\n");
 }
 
 TEST_F(TensorsTest, BenchWithEveryPlace) {

@@ -17,12 +17,13 @@
 #include "client/cli/files/file.h"
 #include "client/cli/operation.h"
 #include "client/cli/progress.h"
+#include "client/cli/values.h"
 #include "kernd/kernels/error.h"
 
 namespace kernd::cli {
 namespace {
 
-constexpr int kMaxConcurrency = 512;
+constexpr int kMaxConcurrency = 512, kMaxConnections = 64;
 constexpr int kOpenConcurrency = 64;
 constexpr double kMaxRate = 1e6;
 constexpr int kInterrupted = 128 + SIGINT;
@@ -60,22 +61,6 @@ class Interrupt {
 };
 
 volatile std::sig_atomic_t Interrupt::seen_ = 0;
-
-absl::Duration DurationOf(const std::string& text) {
-  absl::Duration duration;
-  absl::ParseDuration(text, &duration);  // has passed its check
-  return duration;
-}
-
-CLI::Validator IsDurationOrZero() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        absl::Duration duration;
-        const bool legal = absl::ParseDuration(text, &duration) && duration >= absl::ZeroDuration();
-        return legal ? std::string() : "'" + text + "' is not a time such as 1s, 250ms or 0";
-      },
-      "TIME");
-}
 
 CLI::Validator IsRate() {
   return CLI::Validator(
@@ -236,14 +221,14 @@ void AddLoadFlags(CLI::App& command, Flags& flags) {
       .add_option("--concurrency", flags.concurrency,
                   "Calls in flight, a row for each number; default: 1. With --rate: at most as many, default: 64")
       ->delimiter(',')
-      ->check(CLI::Range(1, kMaxConcurrency))
+      ->transform(WholeNumber(1, kMaxConcurrency))
       ->allow_extra_args(false)
       ->type_name("N,N,...");
   command.add_option("--connections", flags.connections, "Used in turn")
-      ->check(CLI::Range(1, 64))
+      ->transform(WholeNumber(1, kMaxConnections))
       ->capture_default_str();
   command.add_option("--warmup", flags.warmup, "Before each row, not measured")
-      ->check(IsDurationOrZero())
+      ->check(IsDuration(absl::ZeroDuration()))
       ->capture_default_str();
   command.add_option("--duration", flags.duration, "Of each row")->check(IsDuration())->capture_default_str();
   command
@@ -288,13 +273,15 @@ void AddBench(CLI::App& app, const Context& context, Action& action) {
                    "at the daemon, resident. auto: as the library chooses by size")
       ->check(CLI::IsMember({"auto", "inline", "striped", "resident"}))
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "Of operands, arrivals and draws")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Of operands, arrivals and draws")
+      ->transform(WholeNumber<std::uint64_t>(0))
+      ->capture_default_str();
   AddLoadFlags(*command, *flags);
   command
       ->add_option("--check", flags->check,
                    "Compare the bits of each Nth reply with those of the first one to the same operands, type and "
                    "shape of all; 0: of none")
-      ->check(CLI::Range(0, 1'000'000))
+      ->transform(WholeNumber(0, 1'000'000))
       ->capture_default_str();
   command->add_flag("--allow-errors", flags->allow_errors, "Failed calls are counted and do not change the exit code");
   command->add_option("--plot", flags->plot, "Write latency over load to this SVG file")->type_name("FILE");

@@ -14,6 +14,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/report.h"
 #include "client/cli/text.h"
+#include "client/cli/values.h"
 #include "kernd/client/client.h"
 
 namespace kernd::cli {
@@ -130,6 +131,7 @@ void AddDoctor(CLI::App& app, const Context& context, Action& action) {
       "a daemon nor a GPU. Prints no environment, no metadata and, unless asked, no name of this host.\n"
       "Exit code 1 where there is a problem; warnings alone are 0.");
   command->add_option("--http", flags->http, "The daemon's HTTP address; default: port 9464 of the endpoint's host")
+      ->check(IsTarget())
       ->type_name("HOST:PORT");
   command->add_flag("--host-name", flags->host, "Print the name of this machine too");
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunDoctor(context, *flags); }; });

@@ -18,6 +18,7 @@
 #include "client/cli/top/screen.h"
 #include "client/cli/top/snapshot.h"
 #include "client/cli/top/view.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli {
 namespace {
@@ -27,6 +28,8 @@ using top::Screen;
 using top::Snapshot;
 
 constexpr absl::Duration kMostPatience = absl::Seconds(5);
+constexpr int kOnceWidth = 120;  // where nothing says how wide the reader's paper is
+constexpr absl::Duration kLeastInterval = absl::Milliseconds(100), kMostInterval = absl::Hours(24);
 
 struct Flags {
   std::string http, interval = "1s";
@@ -34,9 +37,7 @@ struct Flags {
 };
 
 absl::Duration IntervalOf(const Flags& flags) {
-  absl::Duration interval = absl::Seconds(1);
-  absl::ParseDuration(flags.interval, &interval);
-  return std::max(interval, absl::Milliseconds(100));
+  return DurationOf(flags.interval);
 }
 
 // UNAVAILABLE: nobody answers; CANCELLED: interrupted; INVALID_ARGUMENT: this is no kernd's page.
@@ -64,7 +65,8 @@ int PrintOnce(const Context& context, const std::string& address) {
   if (!status.ok()) return Failed(context, status.status());
   const absl::StatusOr<Snapshot> now = top::SnapshotOf(*status);
   if (!now.ok()) return Failed(context, now.status());
-  const top::ViewOptions options{.width = 120, .height = 0, .colors = context.terminal.colors, .address = address};
+  const int width = context.terminal.screen ? top::OutputWidth(kOnceWidth) : kOnceWidth;
+  const top::ViewOptions options{.width = width, .height = 0, .colors = context.terminal.colors, .address = address};
   for (const std::string& line : top::View(*now, RatesOf(*now, nullptr), options)) context.out << line << '\n';
   return kOk;
 }
@@ -168,10 +170,11 @@ void AddTop(CLI::App& app, const Context& context, Action& action) {
       "Reads /status.json of the daemon's HTTP port. Keys: q quits, p pauses. With --json prints what the\n"
       "daemon says, one object a line and interval. Where standard output is no terminal: as --once.");
   command->add_option("--http", flags->http, "The daemon's HTTP address; default: port 9464 of the endpoint's host")
+      ->check(IsTarget())
       ->type_name("HOST:PORT");
   command->add_flag("--once", flags->once, "Print one picture, and leave");
   command->add_option("--interval", flags->interval, "Between two pictures, at least 100ms")
-      ->check(IsDuration())
+      ->check(IsDuration(kLeastInterval, kMostInterval))
       ->capture_default_str();
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunTop(context, *flags); }; });
 }

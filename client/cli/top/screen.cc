@@ -9,9 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "absl/time/clock.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli::top {
 namespace {
@@ -73,6 +75,15 @@ void Screen::Enter() {
 void Screen::Leave() {
   Write(kLeave);
   ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+}
+
+int OutputWidth(int otherwise) {
+  constexpr int kLeast = 20, kMost = 1000;  // a picture of less says nothing
+  const char* const columns = std::getenv("COLUMNS");
+  const std::optional<int> said = columns == nullptr ? std::nullopt : ParseWhole<int>(columns);
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return std::clamp(said ? *said : known ? int{size.ws_col} : otherwise, kLeast, kMost);
 }
 
 Screen::Size Screen::size() const {

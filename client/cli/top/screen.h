@@ -12,6 +12,9 @@
 
 namespace kernd::cli::top {
 
+// Columns of what standard output goes to: what COLUMNS says, else the terminal; `otherwise` where it is none.
+int OutputWidth(int otherwise);
+
 // Takes the alternate screen, and gives the old one back, with cursor and keyboard as they were, whatever ends it: the
 // destructor, also of an exception, and the signals that Wait reports. For a program of one thread.
 class Screen {

@@ -12,6 +12,7 @@
 #include "client/cli/operation.h"
 #include "client/cli/progress.h"
 #include "client/cli/types.h"
+#include "client/cli/values.h"
 #include "client/cli/verify/cases.h"
 #include "client/cli/verify/check.h"
 #include "client/cli/verify/report.h"
@@ -207,7 +208,9 @@ void AddVerify(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--kernel", flags->kernel, "Force this kernel (see kernctl kernels)")
       ->type_name("NAME")
       ->excludes(all);
-  command->add_option("--seed", flags->seed, "Seed of the operands")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Seed of the operands")
+      ->transform(WholeNumber<std::uint64_t>(0))
+      ->capture_default_str();
   CLI::Option* const a = command->add_option("--a", flags->a, "Multiply this, in place of the presets");
   CLI::Option* const b = command->add_option("--b", flags->b, "... by this");
   CLI::Option* const q = command->add_option("--q", flags->q, "Attend with this Q, in place of the presets");
