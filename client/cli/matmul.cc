@@ -1,17 +1,16 @@
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/files/tensor_file.h"
 #include "client/cli/operands.h"
-#include "client/cli/operation.h"
-#include "client/cli/progress.h"
-#include "client/cli/report.h"
-#include "client/cli/session.h"
+#include "client/cli/operation_run.h"
 #include "client/cli/sizes.h"
 #include "client/cli/values.h"
 #include "kernd/client/matmul.h"
+#include "kernd/kernels/error.h"
 
 namespace kernd::cli {
 namespace {
@@ -19,9 +18,8 @@ namespace {
 struct Flags {
   OperationFlags common;
   std::string a, b, c, bias, a_scale, b_scale, a_block, b_block;
-  bool transpose_a = false, transpose_b = false;
-  std::optional<double> alpha, beta;
   std::string activation = "none";
+  client::MatmulArgs args;  // what needs no reading
 };
 
 client::Activation ActivationOf(const std::string& name) {
@@ -56,30 +54,25 @@ absl::StatusOr<std::optional<client::Scales>> ScalesOf(const std::string& file, 
 }
 
 absl::Status SetRandom(const Flags& flags, Operands& operands, client::MatmulArgs& args) {
-  const absl::StatusOr<MatmulDims> dims = ParseMatmulDims("--random", flags.common.random);
-  if (!dims.ok()) return dims.status();
-  const auto& [batch, m, n, k] = *dims;
+  KERND_ASSIGN_OR_RETURN(const MatmulDims dims, ParseMatmulDims("--random", flags.common.random));
+  const auto& [batch, m, n, k] = dims;
   const auto shape = [&batch = batch](std::int64_t rows, std::int64_t cols, bool transpose) {
     std::vector<std::int64_t> out = batch;
     out.insert(out.end(), {transpose ? cols : rows, transpose ? rows : cols});
     return out;
   };
   const client::DataType dtype = DataTypeOf(flags.common.dtype);
-  const std::vector<std::int64_t> a_shape = shape(m, k, flags.transpose_a), b_shape = shape(k, n, flags.transpose_b);
+  const std::vector<std::int64_t> a_shape = shape(m, k, flags.args.transpose_a),
+                                  b_shape = shape(k, n, flags.args.transpose_b);
   if (!flags.common.plan) {
-    const absl::Status fits = CheckSize("--random " + flags.common.random, dtype, {a_shape, b_shape});
-    if (!fits.ok()) return fits;
+    KERND_RETURN_IF_ERROR(CheckSize("--random " + flags.common.random, dtype, {a_shape, b_shape}));
   }
   const auto make = [&](std::vector<std::int64_t> shape_of) -> absl::StatusOr<client::TensorView> {
     if (flags.common.plan) return client::TensorView{dtype, std::move(shape_of)};
     return operands.Random(dtype, std::move(shape_of), flags.common.seed);
   };
-  absl::StatusOr<client::TensorView> a = make(a_shape);
-  if (!a.ok()) return a.status();
-  absl::StatusOr<client::TensorView> b = make(b_shape);
-  if (!b.ok()) return b.status();
-  args.a = *std::move(a);
-  args.b = *std::move(b);
+  KERND_ASSIGN_OR_RETURN(args.a, make(a_shape));
+  KERND_ASSIGN_OR_RETURN(args.b, make(b_shape));
   return absl::OkStatus();
 }
 
@@ -87,92 +80,46 @@ absl::Status SetFiles(const Flags& flags, Operands& operands, client::MatmulArgs
   if (flags.a.empty() || flags.b.empty()) {
     return absl::InvalidArgumentError("matmul needs --a and --b, or --random MxNxK");
   }
-  absl::StatusOr<client::Operand> a = operands.FromFile(flags.a);
-  if (!a.ok()) return a.status();
-  absl::StatusOr<client::Operand> b = operands.FromFile(flags.b);
-  if (!b.ok()) return b.status();
-  args.a = *std::move(a);
-  args.b = *std::move(b);
+  KERND_ASSIGN_OR_RETURN(args.a, operands.FromFile(flags.a));
+  KERND_ASSIGN_OR_RETURN(args.b, operands.FromFile(flags.b));
   return absl::OkStatus();
 }
 
 absl::StatusOr<client::MatmulArgs> ArgsOf(const Flags& flags, Operands& operands) {
-  client::MatmulArgs args;
-  absl::Status set = flags.common.random.empty() ? SetFiles(flags, operands, args) : SetRandom(flags, operands, args);
-  if (!set.ok()) return set;
-  absl::StatusOr<std::optional<client::Operand>> c = OptionalFile(flags.c, operands);
-  if (!c.ok()) return c.status();
-  absl::StatusOr<std::optional<client::Operand>> bias = OptionalFile(flags.bias, operands);
-  if (!bias.ok()) return bias.status();
-  absl::StatusOr<std::optional<client::Scales>> a_scale = ScalesOf(flags.a_scale, flags.a_block, operands);
-  if (!a_scale.ok()) return a_scale.status();
-  absl::StatusOr<std::optional<client::Scales>> b_scale = ScalesOf(flags.b_scale, flags.b_block, operands);
-  if (!b_scale.ok()) return b_scale.status();
-  absl::StatusOr<client::KernelChoice> kernel = KernelChoiceOf(flags.common);
-  if (!kernel.ok()) return kernel.status();
-  absl::StatusOr<client::ResultPlace> d = PlaceOf(flags.common, flags.common.out);
-  if (!d.ok()) return d.status();
-  args.c = *std::move(c);
-  args.bias = *std::move(bias);
-  args.a_scale = *std::move(a_scale);
-  args.b_scale = *std::move(b_scale);
-  args.kernel = *std::move(kernel);
-  args.transpose_a = flags.transpose_a;
-  args.transpose_b = flags.transpose_b;
-  args.alpha = flags.alpha;
-  args.beta = flags.beta;
+  client::MatmulArgs args = flags.args;
   args.activation = ActivationOf(flags.activation);
   args.numerics = NumericsOf(flags.common);
-  args.d = *d;
   args.d_dtype = DataTypeOf(flags.common.result_dtype);
+  KERND_RETURN_IF_ERROR(flags.common.random.empty() ? SetFiles(flags, operands, args)
+                                                    : SetRandom(flags, operands, args));
+  KERND_ASSIGN_OR_RETURN(args.c, OptionalFile(flags.c, operands));
+  KERND_ASSIGN_OR_RETURN(args.bias, OptionalFile(flags.bias, operands));
+  KERND_ASSIGN_OR_RETURN(args.a_scale, ScalesOf(flags.a_scale, flags.a_block, operands));
+  KERND_ASSIGN_OR_RETURN(args.b_scale, ScalesOf(flags.b_scale, flags.b_block, operands));
+  KERND_ASSIGN_OR_RETURN(args.kernel, KernelChoiceOf(flags.common));
+  KERND_ASSIGN_OR_RETURN(args.d, PlaceOf(flags.common, flags.common.out));
   return args;
 }
 
 int RunMatmul(const Context& context, const Flags& flags) {
-  const absl::StatusOr<client::Client> client = context.Connect();
-  if (!client.ok()) return context.BadArguments(client.status());
-  Operands operands;
-  const absl::StatusOr<std::optional<client::Session>> session =
-      SessionFor(context, *client, flags.common.session, operands);
-  if (!session.ok()) return context.CallFailed(session.status());
-  std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "reading or making the operands");
-  const absl::StatusOr<client::MatmulArgs> args = ArgsOf(flags, operands);
-  busy.reset();
-  if (!args.ok()) return context.BadArguments(args.status());
-  client::CallOptions options = CallOptionsOf(context, flags.common);
-  const std::vector<NamedShape> shapes = {{"a", args->a.dtype, args->a.shape}, {"b", args->b.dtype, args->b.shape}};
-  if (flags.common.plan) {
-    const absl::StatusOr<client::PlanReply> plan = client->Plan(*args, options);
-    if (!plan.ok()) return context.CallFailed(plan.status());
-    PrintPlan(context, "matmul", shapes, *plan);
-    return kOk;
-  }
-
-  busy.emplace(context.err, context.terminal.progress, "connecting to " + context.endpoint, context.Timeout());
-  const absl::StatusOr<double> connect_us = ConnectNow(context, *client, options);
-  busy.reset();
-  if (!connect_us.ok()) return context.CallFailed(connect_us.status());
-  busy.emplace(context.err, context.terminal.progress, SendingText(shapes), context.Timeout());
-  const absl::Time start = absl::Now();
-  const absl::StatusOr<client::MatmulReply> reply =
-      *session ? (*session)->Matmul(*args, options) : client->Matmul(*args, options);
-  const double client_us = absl::ToDoubleMicroseconds(absl::Now() - start);
-  busy.reset();
-  if (!reply.ok()) return context.CallFailed(reply.status());
-  CallReport report{"matmul",      shapes,        {{"d", reply->d.dtype(), reply->d.shape()}},
-                    reply->kernel, reply->timing, reply->memory,
-                    *connect_us,   client_us,     std::nullopt};
-  if (!flags.common.out.empty() && !args->d.resident) {
-    const absl::Status written = WriteTensor(flags.common.out, "d", reply->d.view());
-    if (!written.ok()) return context.BadArguments(written);
-  }
-  if (!flags.common.expect.empty()) {
-    absl::StatusOr<Expectation> expectation = Compare(flags.common, args->a.dtype, reply->d);
-    if (!expectation.ok()) return context.BadArguments(expectation.status());
-    report.expectation = *std::move(expectation);
-  }
-  PrintCall(context, report);
-  return report.expectation && !report.expectation->comparison.ok() ? kWrong : kOk;
+  using client::MatmulArgs;
+  using client::MatmulReply;
+  const OperationCommand<MatmulArgs, MatmulReply> matmul = {
+      .name = "matmul",
+      .args = [&flags](Operands& operands) { return ArgsOf(flags, operands); },
+      .operands = [](const MatmulArgs& m) -> std::vector<NamedShape> {
+        return {{"a", m.a.dtype, m.a.shape}, {"b", m.b.dtype, m.b.shape}};
+      },
+      .call =
+          [](const client::Client& client, const client::Session* session, const MatmulArgs& m,
+             const client::CallOptions& options) {
+            return session != nullptr ? session->Matmul(m, options) : client.Matmul(m, options);
+          },
+      .results =
+          [&flags](const MatmulArgs& m, const MatmulReply& reply) {
+            return std::vector<CallResult>{{"d", reply.d, flags.common.out, m.d.resident.has_value()}};
+          }};
+  return RunOperation(context, flags.common, matmul);
 }
 
 }  // namespace
@@ -184,10 +131,10 @@ void AddMatmul(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--b", flags->b, "B [batch..., K, N]")->type_name("FILE");
   command->add_option("--c", flags->c, "C [batch..., M, N]")->type_name("FILE");
   command->add_option("--bias", flags->bias, "Bias [N]")->type_name("FILE");
-  command->add_flag("--transpose-a", flags->transpose_a, "A is stored as [batch..., K, M]");
-  command->add_flag("--transpose-b", flags->transpose_b, "B is stored as [batch..., N, K]");
-  command->add_option("--alpha", flags->alpha, "Factor of the product; default: 1")->check(RealNumber<double>());
-  command->add_option("--beta", flags->beta, "Factor of C; default: 0")->check(RealNumber<double>());
+  command->add_flag("--transpose-a", flags->args.transpose_a, "A is stored as [batch..., K, M]");
+  command->add_flag("--transpose-b", flags->args.transpose_b, "B is stored as [batch..., N, K]");
+  command->add_option("--alpha", flags->args.alpha, "Factor of the product; default: 1")->check(RealNumber<double>());
+  command->add_option("--beta", flags->args.beta, "Factor of C; default: 0")->check(RealNumber<double>());
   command->add_option("--activation", flags->activation, "act")
       ->check(CLI::IsMember({"none", "relu", "gelu", "silu"}))
       ->capture_default_str();
