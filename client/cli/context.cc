@@ -81,7 +81,8 @@ int Context::CallFailed(const absl::Status& status) const {
   } else if (not_connected && absl::IsDeadlineExceeded(status)) {
     err << "kernctl: no connection to " << endpoint << " when the " << timeout << " of --timeout were over\n";
   } else if (not_connected) {
-    err << "kernctl: no kernd at " << endpoint << " (" << Printable(LastPart(std::string(status.message()))) << ")\n";
+    const std::string why = Printable(LastPart(std::string(status.message())));
+    err << "kernctl: no kernd at " << endpoint << (why.empty() ? "" : " (" + why + ")") << '\n';
   } else {
     err << "kernctl: " << absl::StatusCodeToString(status.code()) << ": " << Text(status.message()) << '\n';
     if (!details.field.empty()) err << "  field        " << Printable(details.field) << '\n';

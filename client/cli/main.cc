@@ -20,6 +20,11 @@ bool IsTerminal(int descriptor) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return kernd::cli::Run({argv + 1, argv + argc}, std::cout, std::cerr,
-                         {.colors = IsTerminal(STDOUT_FILENO), .progress = IsTerminal(STDERR_FILENO), .screen = true});
+  const int code =
+      kernd::cli::Run({argv + 1, argv + argc}, std::cout, std::cerr,
+                      {.colors = IsTerminal(STDOUT_FILENO), .progress = IsTerminal(STDERR_FILENO), .screen = true});
+  // A disk that is full shows when the last bytes go out.
+  if (std::cout.flush() || code != kernd::cli::kOk) return code;
+  std::cerr << "kernctl: standard output cannot be written\n";
+  return kernd::cli::kBadArguments;
 }

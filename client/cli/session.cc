@@ -5,6 +5,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/files/tensor_file.h"
+#include "kernd/kernels/error.h"
 
 namespace kernd::cli {
 namespace {
@@ -59,6 +61,7 @@ absl::StatusOr<std::optional<client::Session>> SessionFor(const Context& context
 absl::StatusOr<client::ResultPlace> ResultPlaceOf(const std::string& out) {
   absl::StatusOr<std::optional<std::uint64_t>> id = ParseResident(out);
   if (!id.ok()) return id.status();
+  if (!*id && !out.empty()) KERND_RETURN_IF_ERROR(CheckOutput(out));
   return client::ResultPlace{.resident = *id};
 }
 

@@ -35,7 +35,8 @@ absl::StatusOr<std::optional<std::uint64_t>> ParseResident(const std::string& te
 absl::StatusOr<std::optional<client::Session>> SessionFor(const Context& context, const client::Client& client,
                                                           const std::string& text, Operands& operands);
 
-// Of --out and the like: a place in the session, or, for a file and nothing at all, none.
+// Of --out and the like: a place in the session, or, for a file and nothing at all, none. The errors of CheckOutput, so
+// that nobody computes what cannot be kept.
 absl::StatusOr<client::ResultPlace> ResultPlaceOf(const std::string& out);
 
 }  // namespace kernd::cli

@@ -62,9 +62,21 @@ int Open(const Context& context, const Flags& flags, const client::Client& clien
   return kOk;
 }
 
-int Close(const Context& context, const Flags&, client::Session& session) {
+int Close(const Context& context, const Flags& flags, client::Session& session) {
   const absl::Status closed = session.Close(context.CallOptions());
-  return closed.ok() ? kOk : context.CallFailed(closed);
+  if (!closed.ok()) return context.CallFailed(closed);
+  if (context.json) PrintJson(context, {{"session", flags.session}});
+  return kOk;
+}
+
+// What was moved, for programs: people see that nothing was said.
+void PrintMoved(const Context& context, std::uint64_t id, const client::TensorView& tensor, const std::string& file) {
+  if (!context.json) return;
+  PrintJson(context, {{"id", id},
+                      {"dtype", std::string(client::Name(tensor.dtype))},
+                      {"shape", tensor.shape},
+                      {"bytes", tensor.data.size()},
+                      {"file", file}});
 }
 
 int List(const Context& context, const Flags&, client::Session& session) {
@@ -108,21 +120,28 @@ int Put(const Context& context, const Flags& flags, client::Session& session) {
                     context.Timeout());
     put = session.Put(flags.ids.front(), tensor->view(), context.CallOptions());
   }
-  return put.ok() ? kOk : context.CallFailed(put);
+  if (!put.ok()) return context.CallFailed(put);
+  PrintMoved(context, flags.ids.front(), tensor->view(), flags.file);
+  return kOk;
 }
 
 int Get(const Context& context, const Flags& flags, client::Session& session) {
+  if (const absl::Status writable = CheckOutput(flags.out); !writable.ok()) return context.BadArguments(writable);
   std::optional<Busy> busy(std::in_place, context.err, context.terminal.progress, "receiving", context.Timeout());
   const absl::StatusOr<client::Tensor> tensor = session.Get(flags.ids.front(), context.CallOptions());
   busy.reset();
   if (!tensor.ok()) return context.CallFailed(tensor.status());
   const absl::Status written = WriteTensor(flags.out, "tensor", tensor->view());
-  return written.ok() ? kOk : context.BadArguments(written);
+  if (!written.ok()) return context.BadArguments(written);
+  PrintMoved(context, flags.ids.front(), tensor->view(), flags.out);
+  return kOk;
 }
 
 int Delete(const Context& context, const Flags& flags, client::Session& session) {
   const absl::Status deleted = session.Delete(flags.ids, context.CallOptions());
-  return deleted.ok() ? kOk : context.CallFailed(deleted);
+  if (!deleted.ok()) return context.CallFailed(deleted);
+  if (context.json) PrintJson(context, {{"ids", flags.ids}});
+  return kOk;
 }
 
 // What can be done, and with which options.

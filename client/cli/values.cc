@@ -110,6 +110,7 @@ CLI::Validator IsTarget() {
             target.kind == Target::Kind::kTcp && !target.port.empty() &&
             std::all_of(target.port.begin(), target.port.end(), [](char c) { return c >= '0' && c <= '9'; });
         const std::optional<int> port = ParseWhole<int>(target.port);
+        if (target.kind == Target::Kind::kUnix && target.path.empty()) return "'" + text + "' must name a socket";
         return !number || (port && *port >= 1 && *port <= kMaxPort)
                    ? std::string()
                    : absl::StrCat("'", text, "' must have a port from 1 to ", kMaxPort);

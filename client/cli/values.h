@@ -60,7 +60,8 @@ absl::Duration DurationOf(const std::string& text);
 // What the wire takes as text: UTF-8 of at most `most_bytes`. Else the library would send what no daemon can read.
 CLI::Validator IsText(std::size_t most_bytes = 1024);
 
-// HOST:PORT and the other forms of a gRPC target. A port above 65535 would be another one to the system's resolver.
+// HOST:PORT and the other forms of a gRPC target. A port above 65535 would be another one to the system's resolver, and
+// the empty path of a socket one that the system makes up.
 CLI::Validator IsTarget();
 
 }  // namespace kernd::cli

@@ -213,6 +213,12 @@ class TopScreenTest(unittest.TestCase):
                                      stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": columns}).stdout
             self.assertEqual(max(map(len, printed.splitlines())), widest, printed)
 
+    def test_output_that_goes_nowhere_is_told(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            top = subprocess.run([BIN / "kernctl", "top", "--once", "--http", self.http], check=False, text=True,
+                                 stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual((top.returncode, top.stderr), (1, "kernctl: standard output cannot be written\n"))
+
     def test_json_is_a_stream_of_lines(self):
         top = subprocess.Popen([BIN / "kernctl", "top", "--http", self.http, "--json", "--interval", "100ms"],
                                stdout=subprocess.PIPE, text=True)

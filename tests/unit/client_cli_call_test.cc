@@ -1,5 +1,8 @@
 // kernctl's calls: what its options send, and what it prints of the answer.
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/client_cli_fixture.h"
 
@@ -234,6 +237,16 @@ TEST_F(CliTest, APlanRunsNothing) {
                 .at("peak_bytes"),
             1234);
   EXPECT_EQ(matmul_.matmul().a().shape_size(), 0) << "the operation itself was called";
+}
+
+TEST_F(CliTest, NothingIsComputedThatCannotBeKept) {
+  for (const auto& [option, file] : std::vector<std::pair<std::string, std::string>>{
+           {"--out", "o.txt"}, {"--out", "/nonexistent/o.npy"}, {"--lse-out", "lse"}, {"--out", folder_.string()}}) {
+    const Outcome outcome = Kernctl(daemon_, {"attention", "--random", "1x1x2x8", option, file});
+    EXPECT_EQ(outcome.code, kBadArguments) << file;
+    EXPECT_THAT(outcome.err, HasSubstr(file));
+  }
+  EXPECT_FALSE(attention_.has_attention()) << "the daemon was called";
 }
 
 }  // namespace

@@ -134,6 +134,27 @@ TEST_F(TensorsTest, WhatIsOfNoUseIsNamed) {
   EXPECT_TRUE(tensors_.seen().opened.empty());
 }
 
+TEST_F(TensorsTest, EveryActionHasJson) {
+  Open();
+  const json put = json::parse(Tensors("put", {"--id", "7", "--file", Path("w.npy"), "--json"}).out);
+  EXPECT_EQ(put, json({{"id", 7}, {"dtype", "F32"}, {"shape", {2, 2}}, {"bytes", 16}, {"file", Path("w.npy")}}));
+  const json get = json::parse(Tensors("get", {"--id", "7", "--out", Path("y.npy"), "--json"}).out);
+  EXPECT_EQ(get, json({{"id", 7}, {"dtype", "F32"}, {"shape", {2, 2}}, {"bytes", 16}, {"file", Path("y.npy")}}));
+  EXPECT_EQ(json::parse(Tensors("delete", {"--id", "7", "--json"}).out), json({{"ids", {7}}}));
+  EXPECT_EQ(json::parse(Tensors("close", {"--json"}).out), json({{"session", session_}}));
+}
+
+TEST_F(TensorsTest, NothingIsFetchedThatCannotBeWritten) {
+  Open();
+  ASSERT_EQ(Tensors("put", {"--id", "1", "--file", Path("w.npy")}).code, kOk);
+  for (const std::string& file : {Path("y.txt"), Path("none/y.npy"), Path("")}) {
+    const Outcome get = Tensors("get", {"--id", "1", "--out", file});
+    EXPECT_EQ(get.code, kBadArguments) << file;
+    EXPECT_THAT(get.err, HasSubstr(file)) << file;
+  }
+  EXPECT_TRUE(tensors_.seen().gets.empty());
+}
+
 TEST_F(TensorsTest, WishesThatWereCutDownAreNamed) {
   EXPECT_EQ(Tensors("open", {"--lease", "10m"}).err, "");
   const Outcome lease = Tensors("open", {"--lease", "48h"});

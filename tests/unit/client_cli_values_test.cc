@@ -91,6 +91,7 @@ TEST(ValuesTest, Targets) {
        {"localhost:0", "127.0.0.1:115587", "[::1]:65536", "ipv4:1.2.3.4:99999999999999999999", "dns:///x:99999"}) {
     EXPECT_THAT(Refused(IsTarget(), text), HasSubstr("port from 1 to 65535")) << text;
   }
+  EXPECT_EQ(Refused(IsTarget(), "unix:"), "'unix:' must name a socket");
 }
 
 // Every option that takes such a value has its check: none of these lines gets as far as a daemon.

@@ -164,6 +164,9 @@ int ExitCodeOf(const Flags& flags, const BenchReport& report, bool interrupted) 
 int RunBench(const Context& context, const Flags& flags) {
   const absl::StatusOr<std::vector<Load>> loads = LoadsOf(flags);
   if (!loads.ok()) return context.BadArguments(loads.status());
+  if (!flags.plot.empty()) {
+    if (const absl::Status writable = CheckWritable(flags.plot); !writable.ok()) return context.BadArguments(writable);
+  }
   std::optional<client::Session> session;  // outlives the calls, which may point to it
   absl::StatusOr<std::vector<BenchCall>> calls = CallsOf(flags);
   if (!calls.ok()) return context.BadArguments(calls.status());

@@ -1,5 +1,7 @@
 #include "client/cli/files/file.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <utility>
 
@@ -36,6 +38,17 @@ absl::Status WriteFile(const std::string& path, const std::string& head, std::sp
   stream.write(reinterpret_cast<const char*>(body.data()), static_cast<std::streamsize>(body.size()));
   stream.close();
   return stream ? absl::OkStatus() : absl::PermissionDeniedError(path + ": cannot be written");
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(path + ": is a folder");
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!std::filesystem::is_directory(folder, error)) return absl::NotFoundError(path + ": no such folder");
+  const bool there = std::filesystem::exists(path, error);
+  const bool allowed = ::access(there ? path.c_str() : folder.c_str(), W_OK) == 0;
+  return allowed ? absl::OkStatus() : absl::PermissionDeniedError(path + ": cannot be written");
 }
 
 }  // namespace kernd::cli

@@ -33,4 +33,8 @@ class InputFile {
 // Writes `head`, then `body`, as the whole of the file, in place of what it held.
 absl::Status WriteFile(const std::string& path, const std::string& head, std::span<const std::byte> body);
 
+// Whether that may work, before there is anything to write: NOT_FOUND where the folder is none, PERMISSION_DENIED where
+// this user may not write there, INVALID_ARGUMENT for a folder.
+absl::Status CheckWritable(const std::string& path);
+
 }  // namespace kernd::cli

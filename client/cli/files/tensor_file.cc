@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "client/cli/files/file.h"
 #include "client/cli/files/npy.h"
 #include "client/cli/files/safetensors.h"
 
@@ -32,6 +33,11 @@ absl::StatusOr<client::Tensor> ReadTensor(const std::string& file) {
   const absl::StatusOr<Place> place = Parse(file);
   if (!place.ok()) return place.status();
   return place->npy ? ReadNpy(place->path) : ReadSafetensors(place->path, place->tensor);
+}
+
+absl::Status CheckOutput(const std::string& file) {
+  const absl::StatusOr<Place> place = Parse(file);
+  return place.ok() ? CheckWritable(place->path) : place.status();
 }
 
 absl::Status WriteTensor(const std::string& file, const std::string& name, const client::TensorView& tensor) {
