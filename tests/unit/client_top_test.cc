@@ -92,13 +92,23 @@ TEST(TopTest, ShowsWhatThereIs) {
   const std::string text = Joined(View(Now(), {.calls = 2}, {.width = 100, .height = 0, .address = "127.0.0.1:9464"}));
   EXPECT_THAT(text, HasSubstr("kernd 0.1.0, Some CPU, 127.0.0.1:9464, ready, up 15 min"));
   EXPECT_THAT(text, HasSubstr("2.0 a second, 1000 since the start, 10 failed; 3 in flight, 1 queued"));
-  EXPECT_THAT(text, HasSubstr("memory  [#####...............] 512 B of 2.0 KiB, at most 1.0 KiB"));
+  EXPECT_THAT(text, HasSubstr("memory   [#####...............] 512 B of 2.0 KiB, at most 1.0 KiB"));
   EXPECT_THAT(text, HasSubstr("total         850 us   1.20 ms    150 ms     2.5 s       120"));
   EXPECT_THAT(text, HasSubstr("busy_kernel"));
   EXPECT_THAT(text, testing::Not(HasSubstr("unused_kernel")));
   EXPECT_LT(text.find("Compute/Matmul"), text.find("Compute/Attention")) << "the busiest first";
   EXPECT_LT(text.find("newer"), text.find("older"));
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(TopTest, ANarrowScreenHasWhatMattersMost) {
+  Snapshot now = Now();
+  now.kernels.push_back({"matmul_f8e4m3_cpu_packed", 5});
+  const std::string text = Joined(View(now, {}, {.width = 40, .height = 0, .address = "127.0.0.1:9464"}));
+  EXPECT_THAT(text, HasSubstr("kernd 0.1.0, ready, up 15 min"));
+  EXPECT_THAT(text, HasSubstr("] 512 B of 2.0 KiB"));
+  EXPECT_THAT(text, HasSubstr("\nCompute/Matmul OK"));
+  EXPECT_THAT(text, HasSubstr("\nmatmul_f8e4m3_cpu_packed "));
 }
 
 TEST(TopTest, FitsEveryScreenAndKeepsEachPart) {

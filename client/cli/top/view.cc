@@ -59,12 +59,14 @@ std::string ClockText(double seconds) {
   return absl::FormatTime("%H:%M:%S", absl::UnixEpoch() + absl::Seconds(seconds), absl::LocalTimeZone());
 }
 
-Line PoolLine(const PoolRow& pool) {
-  constexpr int kBarWidth = 20, kNameWidth = 8;
-  const std::string bar = Bar(static_cast<double>(pool.used), static_cast<double>(pool.limit), kBarWidth);
-  std::string text =
-      absl::StrCat(Fit(Printable(pool.name), kNameWidth), "[", bar, std::string(kBarWidth - bar.size(), '.'), "] ",
-                   FormatBytes(pool.used), " of ", FormatBytes(pool.limit));
+// The bar takes what name and sizes leave.
+Line PoolLine(const PoolRow& pool, int width) {
+  constexpr int kName = 9, kSizes = 25;
+  const int room = std::clamp(width - kName - kSizes, 4, 20);
+  const std::string bar = Bar(static_cast<double>(pool.used), static_cast<double>(pool.limit), room);
+  std::string text = absl::StrCat(Fit(Printable(pool.name), kName), "[", bar,
+                                  std::string(static_cast<std::size_t>(room) - bar.size(), '.'), "] ",
+                                  FormatBytes(pool.used), " of ", FormatBytes(pool.limit));
   if (pool.peak > 0) absl::StrAppend(&text, ", at most ", FormatBytes(pool.peak));
   return {std::move(text)};
 }
@@ -72,19 +74,22 @@ Line PoolLine(const PoolRow& pool) {
 std::vector<Line> Heading(const Snapshot& s, const Rates& rates, const ViewOptions& options) {
   const bool ready = s.state == "ready";
   const bool well = ready && options.note.empty();
-  std::string first = absl::StrCat("kernd ", s.version, ", ", s.device.empty() ? s.backend : s.device, ", ",
-                                   options.address, ", ", s.state);
-  if (!ready && !s.why.empty()) absl::StrAppend(&first, " (", s.why, ")");
-  absl::StrAppend(&first, ", up ", UptimeText(s.uptime));
+  std::string state = s.state;
+  if (!ready && !s.why.empty()) absl::StrAppend(&state, " (", s.why, ")");
   const std::string right = options.note.empty() ? ClockText(s.time) : options.note;
   const int left = std::max(0, options.width - Columns(Printable(right)) - 2);
-  std::vector<Line> lines = {{Fit(Printable(first), left) + "  " + Printable(right), well ? kBold : kYellow}};
+  const auto first_of = [&](const std::string& where) {
+    return Printable(absl::StrCat("kernd ", s.version, ", ", where, state, ", up ", UptimeText(s.uptime)));
+  };
+  std::string first = first_of(absl::StrCat(s.device.empty() ? s.backend : s.device, ", ", options.address, ", "));
+  if (Columns(first) > left) first = first_of("");  // how it is matters more than where
+  std::vector<Line> lines = {{Fit(first, left) + "  " + Printable(right), well ? kBold : kYellow}};
   lines.push_back({absl::StrFormat("calls   %.1f a second, %d since the start, %d failed; %d in flight, %d queued",
                                    rates.calls, s.calls, s.failed, s.in_flight, s.queued)});
   lines.push_back({absl::StrFormat("process %.2f CPUs, %s resident, %d threads, %d of %d descriptors", rates.cpu,
                                    FormatBytes(s.resident_bytes), s.threads, s.open_fds, s.max_fds)});
-  for (const PoolRow& pool : s.pools) lines.push_back(PoolLine(pool));
-  lines.push_back(PoolLine(s.bodies));
+  for (const PoolRow& pool : s.pools) lines.push_back(PoolLine(pool, options.width));
+  lines.push_back(PoolLine(s.bodies, options.width));
   return lines;
 }
 
@@ -103,12 +108,33 @@ Section LatencySection(const Snapshot& s) {
   return section;
 }
 
-// The name's column takes what the numbers leave.
-Line Counted(const std::string& name, const std::string& word, const std::string& recent, const std::string& total,
-             int width, const char* color) {
-  constexpr int kWord = 20, kNumber = 10;
-  const int rest = std::clamp(width - kWord - 2 * kNumber, 12, 44);
-  return {Fit(Printable(name), rest) + Fit(Printable(word), kWord) + absl::StrFormat("%10s%10s", recent, total), color};
+// Columns of the tables that count. The name's takes what the others leave.
+struct CountColumns {
+  explicit CountColumns(int width)
+      : word(width < kNarrow ? 9 : 20),
+        number(width < kNarrow ? 8 : 10),
+        name(std::clamp(width - word - 2 * number, 12, 44)) {}
+
+  static constexpr int kNarrow = 60;
+  int word, number, name;
+};
+
+// `columns` wide, the last one empty.
+std::string Cell(const std::string& text, int columns) {
+  return Fit(Fit(Printable(text), columns - 1), columns);
+}
+
+Line MethodLine(const std::string& method, const std::string& code, const std::string& recent, const std::string& total,
+                int width, const char* color) {
+  const CountColumns c(width);
+  return {absl::StrCat(Cell(method, c.name), Cell(code, c.word),
+                       absl::StrFormat("%*s%*s", c.number, recent, c.number, total)),
+          color};
+}
+
+Line KernelLine(const std::string& kernel, const std::string& total, int width, const char* color) {
+  const CountColumns c(width);
+  return {absl::StrCat(Cell(kernel, c.name + c.word + c.number), absl::StrFormat("%*s", c.number, total)), color};
 }
 
 Section MethodSection(const Snapshot& s, int width) {
@@ -116,10 +142,10 @@ Section MethodSection(const Snapshot& s, int width) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.recent != b.recent ? a.recent > b.recent : a.total > b.total;
   });
-  Section section{.head = {{}, Counted("method", "code", "recent", "calls", width, kBold)}, .least = 2};
+  Section section{.head = {{}, MethodLine("method", "code", "recent", "calls", width, kBold)}, .least = 2};
   for (const MethodRow& row : rows) {
-    section.rows.push_back(Counted(row.method, row.code, absl::StrCat(row.recent), absl::StrCat(row.total), width,
-                                   row.code == "OK" ? "" : kYellow));
+    section.rows.push_back(MethodLine(row.method, row.code, absl::StrCat(row.recent), absl::StrCat(row.total), width,
+                                      row.code == "OK" ? "" : kYellow));
   }
   return section;
 }
@@ -127,9 +153,9 @@ Section MethodSection(const Snapshot& s, int width) {
 Section KernelSection(const Snapshot& s, int width) {
   std::vector<KernelRow> rows = s.kernels;
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.total > b.total; });
-  Section section{.head = {{}, Counted("kernel", "", "", "calls", width, kBold)}, .least = 2};
+  Section section{.head = {{}, KernelLine("kernel", "calls", width, kBold)}, .least = 2};
   for (const KernelRow& row : rows) {
-    if (row.total > 0) section.rows.push_back(Counted(row.name, "", "", absl::StrCat(row.total), width, ""));
+    if (row.total > 0) section.rows.push_back(KernelLine(row.name, absl::StrCat(row.total), width, ""));
   }
   return section;
 }
