@@ -75,6 +75,12 @@ AttentionTile HeadOf(const AttentionProblem& p, const AttentionGeometry& g, cons
   return tile;
 }
 
+// Shapes without a result may still name any number of heads and sequences, more than can be counted: neither count nor
+// walk them.
+bool WritesNothing(const AttentionGeometry& g) {
+  return g.o_spec.elements() == 0 && (!g.lse_spec || g.lse_spec->elements() == 0);
+}
+
 // Rows of a task: as many as let packed keys be used often while Q, O and the packed block stay in the second-level
 // cache; fewer where threads would have nothing to do. The result does not depend on it.
 std::int64_t TileRows(const AttentionGeometry& g, std::int64_t unit, int threads) {
@@ -137,6 +143,10 @@ absl::StatusOr<AttentionChoice> ChooseAttention(const AttentionProblem& p, const
     }
     choice.name = request.name;
   }
+  if (WritesNothing(g)) {
+    choice.threads = 1;
+    return choice;
+  }
   if (choice.naive) {
     choice.workspace_bytes = NaiveWorkspaceBytes(g);
     return choice;
@@ -160,8 +170,7 @@ absl::StatusOr<AttentionChoice> ChooseAttention(const AttentionProblem& p, const
 
 void RunAttention(const AttentionChoice& choice, const AttentionProblem& problem, const AttentionGeometry& geometry,
                   const AttentionArgs& args, void* workspace, Stop stop) {
-  // Shapes without a result may still name any number of heads and sequences: do not walk them.
-  if (geometry.o_spec.elements() == 0 && (!geometry.lse_spec || geometry.lse_spec->elements() == 0)) return;
+  if (WritesNothing(geometry)) return;
   if (choice.naive) {
     return RunNaiveAttention(problem, geometry, args, static_cast<float*>(workspace), choice.threads, stop);
   }

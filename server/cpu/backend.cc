@@ -4,135 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/args.h"
 #include "kernd/kernels/error.h"
-#include "server/cpu/attention.h"
 #include "server/cpu/checks.h"
-#include "server/cpu/isa.h"
-#include "server/cpu/matmul.h"
+#include "server/cpu/facts.h"
+#include "server/cpu/plan.h"
+#include "server/cpu/staging.h"
 #include "server/cpu/tensor_memory.h"
 
 namespace kernd::cpu {
 namespace {
-
-constexpr std::string_view kDeviceId = "cpu";
-constexpr std::size_t kAlignment = 64;
-
-// Below both, one thread is done sooner than a worker is awake: about 20 us of arithmetic.
-constexpr double kInlineFlops = 1e6;
-constexpr std::int64_t kInlineBytes = 256 << 10;
-constexpr double kFlopsOfExp = 20, kFlopsOfRow = 100;
-
-struct Prepared : core::PreparedStep {
-  bool inline_run = false;
-};
-
-struct PreparedMatmul final : Prepared {
-  MatmulGeometry geometry;
-  MatmulChoice choice;
-};
-
-struct PreparedAttention final : Prepared {
-  AttentionGeometry geometry;
-  AttentionChoice choice;
-};
-
-// Memory for `bytes`, aligned. Null data where there is none to be had, or none needed.
-core::HostBuffer Allocate(std::int64_t bytes) {
-  if (bytes == 0) return {};
-  const std::size_t rounded = (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  if (data == nullptr) return {};
-  return core::HostBuffer(
-      data, bytes, [](std::byte* p, void*) { std::free(p); }, nullptr);
-}
-
-absl::Status NoMemory(std::string_view what, std::int64_t bytes) {
-  return WithDetail(
-      absl::ResourceExhaustedError(absl::StrCat("the system has no ", bytes, " bytes for the ", std::string(what))),
-      {.reason = std::string(reason::kMemoryFull), .retry_after = absl::Milliseconds(50)});
-}
-
-bool IsAligned(const std::byte* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % sizeof(double) == 0;
-}
-
-// An operand in one run at an address that any element may have is used where it is. Others are put together, and what
-// they came in is let go.
-absl::StatusOr<const void*> Data(core::Operand& operand, core::Call& call, std::vector<core::HostBuffer>& gathered) {
-  if (operand.device != nullptr) return operand.device;
-  if (operand.runs.empty()) return nullptr;
-  if (operand.runs.size() == 1 && IsAligned(operand.runs.front().data())) return operand.runs.front().data();
-  const std::int64_t bytes = operand.bytes();
-  core::HostBuffer buffer = Allocate(bytes);
-  if (buffer.size() != bytes) return NoMemory("operands", bytes);
-  std::byte* to = buffer.data();
-  for (const absl::Span<const std::byte> run : operand.runs) to = std::copy(run.begin(), run.end(), to);
-  call.copied_bytes += bytes;
-  operand.Release();
-  gathered.push_back(std::move(buffer));
-  return gathered.back().data();
-}
-
-std::int64_t BytesOf(const std::optional<TensorSpec>& spec) {
-  return spec ? spec->bytes() : 0;
-}
-std::int64_t BytesOf(const std::optional<ScaleSpec>& scale) {
-  return scale ? scale->spec.bytes() : 0;
-}
-
-// What `step` takes, whose operands have these bytes; `naive` as where the operation has no more to it.
-template <typename Step, std::size_t kOperands>
-void SetMemory(const Step& step, const std::int64_t (&operand_bytes)[kOperands], core::StepPlan& plan) {
-  const auto operands = step.operands();
-  static_assert(std::tuple_size_v<decltype(operands)> == kOperands);
-  plan.memory.naive = 0;
-  for (std::size_t i = 0; i < kOperands; ++i) {
-    plan.memory.naive += operand_bytes[i];
-    if (!operands[i]->in_place()) plan.memory.inputs += operand_bytes[i];
-  }
-  for (std::size_t i = 0; i < plan.results.size(); ++i) {
-    plan.memory.naive += plan.results[i].bytes();
-    if (step.places[i].in_reply()) plan.memory.outputs += plan.results[i].bytes();
-  }
-}
-
-// Of all that is read and written, wherever it is.
-bool IsSmall(double flops, std::int64_t bytes) {
-  return flops <= kInlineFlops && bytes <= kInlineBytes;
-}
-
-// The value of a line of /proc/cpuinfo; empty where it has none.
-std::string CpuInfo(std::string_view key) {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with(key) && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "";
-}
-
-// Of the features that matter to these kernels and to oneDNN, those that this machine has.
-std::vector<std::string> CpuFeatures() {
-  std::istringstream flags(CpuInfo("flags") + " " + CpuInfo("Features"));  // x86, arm64
-  std::vector<std::string> found;
-  for (std::string flag; flags >> flag;) {
-    for (const std::string_view known :
-         {"sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-          "amx_tile", "amx_bf16", "amx_int8", "asimd", "sve"}) {
-      if (flag == known) found.push_back(flag);
-    }
-  }
-  return found;
-}
 
 // Of this process, now.
 std::int64_t ResidentBytes() {
@@ -142,24 +28,19 @@ std::int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The memory of a step, and where its operands are, in the order of `step.operands()`.
-struct Staged {
-  core::HostBuffer workspace;
-  std::vector<core::HostBuffer> gathered;
-  std::array<const void*, 6> operands = {};
-};
-
 class CpuBackend final : public core::Backend {
  public:
   explicit CpuBackend(const BackendOptions& options) : options_(options) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view device_id() const override { return kDeviceId; }
-  std::vector<core::DeviceDescription> Devices() const override;
-  std::vector<VariantInfo> Variants() const override;
-  std::vector<core::DtypeSupport> Support() const override;
+  std::vector<core::DeviceDescription> Devices() const override {
+    return {Describe(options_.threads, options_.memory_total)};
+  }
+  std::vector<VariantInfo> Variants() const override { return cpu::Variants(); }
+  std::vector<core::DtypeSupport> Support() const override { return cpu::Support(); }
   absl::StatusOr<core::StepPlan> PlanStep(const core::Step& step) const override {
-    return std::visit([this](const auto& s) { return PlanOf(s); }, step);
+    return std::visit([this](const auto& s) { return Plan(s, options_.threads); }, step);
   }
   absl::Status Prewarm(const Progress& progress) override;
   int Executors() const override { return 1; }
@@ -179,8 +60,6 @@ class CpuBackend final : public core::Backend {
   }
 
  private:
-  absl::StatusOr<core::StepPlan> PlanOf(const core::MatmulStep& step) const;
-  absl::StatusOr<core::StepPlan> PlanOf(const core::AttentionStep& step) const;
   absl::Status RunProgram(core::Call& call) const;
   absl::Status RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) const;
   absl::Status RunStep(core::AttentionStep& step, const core::StepPlan& plan, core::Call& call) const;
@@ -192,61 +71,6 @@ class CpuBackend final : public core::Backend {
   const BackendOptions options_;
 };
 
-absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::MatmulStep& step) const {
-  const MatmulProblem& p = step.problem;
-  auto prepared = std::make_unique<PreparedMatmul>();
-  KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
-  const MatmulGeometry& g = prepared->geometry;
-
-  core::StepPlan plan;
-  plan.results.push_back(g.d);
-  SetMemory(step, {p.a.bytes(), p.b.bytes(), BytesOf(p.c), BytesOf(p.bias), BytesOf(p.a_scale), BytesOf(p.b_scale)},
-            plan);
-  const double flops = 2.0 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n) *
-                       static_cast<double>(g.k);
-  const bool small = IsSmall(flops, plan.memory.naive);
-  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseMatmul(p, g, step.kernel, small ? 1 : options_.threads));
-  prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
-  plan.memory.workspace = prepared->choice.workspace_bytes;
-  plan.kernel = prepared->choice.name;
-  plan.reason = prepared->choice.reason;
-  plan.numerics = p.numerics;
-  plan.prepared = std::move(prepared);
-  return plan;
-}
-
-absl::StatusOr<core::StepPlan> CpuBackend::PlanOf(const core::AttentionStep& step) const {
-  const AttentionProblem& p = step.problem;
-  auto prepared = std::make_unique<PreparedAttention>();
-  KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
-  const AttentionGeometry& g = prepared->geometry;
-
-  core::StepPlan plan;
-  plan.results.push_back(g.o_spec);
-  if (g.lse_spec) plan.results.push_back(*g.lse_spec);
-  SetMemory(step, {p.q.bytes(), p.k.bytes(), p.v.bytes(), BytesOf(p.mask), BytesOf(p.bias)}, plan);
-  const std::int64_t moved = plan.memory.naive;
-  plan.memory.naive = NaiveBytes(p, g);
-  // A score costs its exponential too, and a row its bookkeeping, whatever the head dimensions are.
-  double scores = 0, rows = 0;
-  for (const AttentionSequence& s : g.sequences) {
-    scores += static_cast<double>(s.q_length) * static_cast<double>(s.kv_length);
-    rows += static_cast<double>(s.q_rows);
-  }
-  const double flops =
-      static_cast<double>(g.q_heads) *
-      (scores * (2.0 * static_cast<double>(g.head_dim + g.v_head_dim) + kFlopsOfExp) + rows * kFlopsOfRow);
-  const bool small = IsSmall(flops, moved);
-  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseAttention(p, g, step.kernel, small ? 1 : options_.threads));
-  prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
-  plan.memory.workspace = prepared->choice.workspace_bytes;
-  plan.kernel = prepared->choice.name;
-  plan.reason = prepared->choice.reason;
-  plan.numerics = step.numerics;
-  plan.prepared = std::move(prepared);
-  return plan;
-}
-
 absl::Status CpuBackend::RunProgram(core::Call& call) const {
   for (std::size_t i = 0; i < call.program.steps.size(); ++i) {
     const core::StepPlan& plan = call.plan.steps[i];
@@ -254,33 +78,6 @@ absl::Status CpuBackend::RunProgram(core::Call& call) const {
     KERND_RETURN_IF_ERROR(call.CheckWanted());  // a stopped kernel has left its results unfinished
   }
   return absl::OkStatus();
-}
-
-// Appends a buffer for each result of `plan` to the call's.
-template <typename Step>
-absl::StatusOr<Staged> StageIn(Step& step, const core::StepPlan& plan, bool guarded, core::Call& call) {
-  const core::StageTimer timer(call.stages, core::Stage::kStageIn);
-  Staged staged;
-  std::size_t i = 0;
-  for (core::Operand* operand : step.operands()) {
-    KERND_ASSIGN_OR_RETURN(staged.operands[i++], Data(*operand, call, staged.gathered));
-  }
-  for (const TensorSpec& result : plan.results) {
-    if (core::TensorMemory* kept = call.KeptAt(call.results.size())) {
-      call.results.emplace_back(kept->data(), result.bytes(), nullptr, nullptr);
-      continue;
-    }
-    if (std::byte* const shared = call.SharedAt(call.results.size())) {
-      call.results.emplace_back(shared, result.bytes(), nullptr, nullptr);
-      continue;
-    }
-    core::HostBuffer buffer = guarded ? AllocateGuarded(result.bytes()) : Allocate(result.bytes());
-    if (buffer.size() != result.bytes()) return NoMemory("results", result.bytes());
-    call.results.push_back(std::move(buffer));
-  }
-  staged.workspace = Allocate(plan.memory.workspace);
-  if (staged.workspace.size() != plan.memory.workspace) return NoMemory("workspace", plan.memory.workspace);
-  return staged;
 }
 
 absl::Status CpuBackend::RunStep(core::MatmulStep& step, const core::StepPlan& plan, core::Call& call) const {
@@ -335,43 +132,6 @@ std::int64_t CpuBackend::Trim() {
   malloc_trim(0);
 #endif
   return std::max<std::int64_t>(before - ResidentBytes(), 0);
-}
-
-std::vector<core::DeviceDescription> CpuBackend::Devices() const {
-  core::DeviceDescription device;
-  device.uuid = std::string(kDeviceId);
-  device.name = CpuInfo("model name");
-  device.tier = core::DeviceDescription::Tier::kCpu;
-  device.processors = options_.threads;
-  device.memory_total = options_.memory_total;
-  device.hardware_has = CpuFeatures();
-  for (const Isa isa : AvailableIsas()) device.build_has.emplace_back(Name(isa));
-  device.kernels_use = {std::string(Name(BestIsa()))};
-  return {device};
-}
-
-std::vector<VariantInfo> CpuBackend::Variants() const {
-  std::vector<VariantInfo> variants = MatmulVariants();
-  for (VariantInfo& variant : AttentionVariants()) variants.push_back(std::move(variant));
-  return variants;
-}
-
-std::vector<core::DtypeSupport> CpuBackend::Support() const {
-  constexpr DataType kOperands[] = {DataType::kF16, DataType::kBF16,   DataType::kF32,   DataType::kF64,
-                                    DataType::kI8,  DataType::kF8E4M3, DataType::kF8E5M2};
-  std::vector<core::DtypeSupport> rows;
-  for (const OpKind op : {OpKind::kMatmul, OpKind::kAttention}) {
-    for (const DataType dtype : kOperands) {
-      bool found = false;
-      for (const VariantInfo& variant : Variants()) {
-        found = found || (variant.op == op &&
-                          std::find(variant.dtypes.begin(), variant.dtypes.end(), dtype) != variant.dtypes.end());
-      }
-      rows.push_back(
-          {op, dtype, found ? "" : absl::StrCat(std::string(Name(op)), " has no rule for ", std::string(Name(dtype)))});
-    }
-  }
-  return rows;
 }
 
 // Runs every variant once on a small problem: code pages, the thread team and oneDNN's generated kernels are then
