@@ -13,6 +13,11 @@ bool ByteBudget::Lease::Resize(std::int64_t bytes) {
   return true;
 }
 
+ByteBudget::Lease ByteBudget::Lease::Split(std::int64_t bytes) {
+  bytes_ -= bytes;
+  return Lease(budget_, bytes);
+}
+
 void ByteBudget::Lease::Reset() {
   if (budget_ != nullptr) budget_->Give(bytes_);
   budget_ = nullptr;

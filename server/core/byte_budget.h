@@ -26,6 +26,8 @@ class ByteBudget {
     std::int64_t bytes() const { return bytes_; }
     // Holds `bytes` from now on. Giving back always succeeds; taking more may not, and then nothing changes.
     bool Resize(std::int64_t bytes);
+    // Of what it holds, `bytes` as a lease of their own; 0 <= bytes <= bytes().
+    Lease Split(std::int64_t bytes);
     void Reset();
 
    private:

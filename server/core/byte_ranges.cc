@@ -1,8 +1,19 @@
 #include "server/core/byte_ranges.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace kernd::core {
+namespace {
+
+// Each piece, a node of 64 bytes, is then less than two percent of the tensor.
+constexpr std::int64_t kBytesOfPiece = 4096;
+
+}  // namespace
+
+std::size_t ByteRanges::PiecesFor(std::int64_t bytes) {
+  return std::min(kMinPieces + static_cast<std::size_t>(bytes / kBytesOfPiece), kMaxPieces);
+}
 
 ByteRanges::Added ByteRanges::Add(std::int64_t begin, std::int64_t end) {
   if (begin == end) return Added::kPresent;
@@ -15,7 +26,7 @@ ByteRanges::Added ByteRanges::Add(std::int64_t begin, std::int64_t end) {
   const auto before = after == ranges_.begin() ? ranges_.end() : std::prev(after);
   const bool joins_before = before != ranges_.end() && before->second == begin;
   const bool joins_after = after != ranges_.end() && after->first == end;
-  if (!joins_before && !joins_after && ranges_.size() == kMaxPieces) return Added::kTooMany;
+  if (!joins_before && !joins_after && ranges_.size() >= max_pieces_) return Added::kTooMany;
   if (joins_after) {
     end = after->second;
     ranges_.erase(after);

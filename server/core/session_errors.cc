@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
-#include "server/core/byte_ranges.h"
 
 namespace kernd::core {
 namespace {
@@ -53,6 +52,13 @@ absl::Status TensorGone(std::uint64_t id) {
                reason::kTensorNotFound, "id");
 }
 
+absl::Status UploadDeleted(std::uint64_t id, std::uint64_t version) {
+  return Error(absl::StatusCode::kNotFound,
+               absl::StrCat("id is ", id, ": version ", version,
+                            " of this tensor was deleted; a new upload has a higher version, or 0"),
+               reason::kTensorNotFound, "id");
+}
+
 absl::Status StillFilling(std::uint64_t id, std::int64_t received, std::int64_t bytes) {
   return Error(
       absl::StatusCode::kFailedPrecondition,
@@ -93,15 +99,17 @@ absl::Status Overlap(std::int64_t offset, std::int64_t bytes, std::int64_t there
       reason::kOverlap, "offset_bytes");
 }
 
-absl::Status TooManyPieces(std::int64_t offset) {
+absl::Status TooManyPieces(std::int64_t offset, std::size_t limit) {
   return InvalidField("offset_bytes", absl::StrCat(offset),
-                      absl::StrCat("the tensor is in ", ByteRanges::kMaxPieces,
-                                   " pieces apart from each other already; fill the gaps first"));
+                      absl::StrCat("the tensor is in ", limit,
+                                   " pieces apart from each other already, the most for its size; fill the gaps first, "
+                                   "or send larger chunks"));
 }
 
 absl::Status CanNeverFit(std::int64_t needed, std::int64_t limit, std::string_view of) {
   return Error(absl::StatusCode::kResourceExhausted,
-               absl::StrCat("the tensor needs ", needed, " bytes and can never fit: ", limit, " are ", View(of)),
+               absl::StrCat("the tensor needs ", needed, " bytes, its record included, and can never fit: ", limit,
+                            " are ", View(of)),
                reason::kTooLarge, "", std::nullopt,
                {{"needed_bytes", absl::StrCat(needed)}, {"limit_bytes", absl::StrCat(limit)}});
 }
@@ -109,19 +117,24 @@ absl::Status CanNeverFit(std::int64_t needed, std::int64_t limit, std::string_vi
 absl::Status DoesNotFitNow(std::string_view reason, std::int64_t needed, std::int64_t used, std::int64_t limit,
                            std::string_view of, std::optional<absl::Duration> retry_after) {
   return Error(absl::StatusCode::kResourceExhausted,
-               absl::StrCat("the tensor needs ", needed, " bytes and does not fit now: ", used, " of the ", limit,
-                            " bytes of ", View(of), " are taken"),
+               absl::StrCat("the tensor needs ", needed, " bytes, its record included, and does not fit now: ", used,
+                            " of the ", limit, " bytes of ", View(of), " are taken"),
                reason, "", retry_after,
                {{"needed_bytes", absl::StrCat(needed)},
                 {"available_bytes", absl::StrCat(limit - used)},
                 {"limit_bytes", absl::StrCat(limit)}});
 }
 
-absl::Status TooManyTensors(std::uint64_t id, std::size_t of_session, std::int64_t of_all) {
+absl::Status SessionHasTooMany(std::int64_t limit) {
   return Error(absl::StatusCode::kResourceExhausted,
-               absl::StrCat("tensor ", id, " would be one too many: at most ", of_session, " in a session, and ",
-                            of_all, " in all"),
-               reason::kQuotaFull, "");
+               absl::StrCat("id is of one tensor too many: a session has at most ", limit, "; delete some"),
+               reason::kQuotaFull, "id", std::nullopt, {{"limit_tensors", absl::StrCat(limit)}});
+}
+
+absl::Status TooManyInAll(std::int64_t limit, absl::Duration retry_after) {
+  return Error(absl::StatusCode::kResourceExhausted,
+               absl::StrCat("id is of one tensor too many: all sessions together have at most ", limit, "; try again"),
+               reason::kMemoryFull, "id", retry_after, {{"limit_tensors", absl::StrCat(limit)}});
 }
 
 }  // namespace kernd::core

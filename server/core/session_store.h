@@ -5,9 +5,13 @@
 //                      |                   +--> FAILED: memory given back; the same version may begin again
 //                      +-- NewResult --> (a call writes it) --> Publish --> READY
 //
-// A session ends when it is closed, or when nobody has used it for its lease. Nothing else ever takes a tensor away:
-// what does not fit is refused. Whoever uses a tensor holds its memory, and the memory holds what it is charged for;
-// so a tensor that is deleted while calls read it lives, and counts, until the last of them has ended.
+// A session ends when it is closed, or when for its lease nobody has used it: neither begun anything, nor had anything
+// under way. Nothing else ever takes a tensor away: what does not fit is refused. Whoever uses a tensor holds its
+// memory, and the memory holds what it is charged for; so a tensor that is deleted while calls read it lives, and
+// counts, until the last of them has ended.
+//
+// The files: session_store.cc has the sessions, session_uploads.cc how tensors are filled, session_tensors.cc how they
+// are found, made by calls, and deleted; session_records.h is what they keep.
 #pragma once
 
 #include <array>
@@ -29,6 +33,7 @@
 #include "server/core/byte_budget.h"
 #include "server/core/region_table.h"
 #include "server/core/stage.h"
+#include "server/core/tensor_charge.h"
 #include "server/core/tensor_memory.h"
 
 namespace kernd::core {
@@ -60,10 +65,8 @@ class SessionStore {
     std::function<SessionId()> new_id = RandomSessionId;
   };
 
-  // Tensors are counted in units of this many bytes, as devices give memory.
-  static constexpr std::int64_t kUnit = 512;
-  // The daemon remembers something of each tensor, however small.
-  static constexpr std::size_t kMaxTensorsOfSession = std::size_t{1} << 16;
+  // However much there is for them: tables that large are slow to list, and to end.
+  static constexpr std::int64_t kMaxTensorsOfSession = std::int64_t{1} << 16;
   static constexpr std::int64_t kMaxTensors = std::int64_t{1} << 20;
 
   SessionStore(const Options& options, Environment environment);
@@ -81,6 +84,12 @@ class SessionStore {
 
   // Whatever names a session, and Write, renews its lease. NOT_FOUND (SESSION_NOT_FOUND): there is none, any more.
 
+  // The session does not expire while somebody has one of these, and its lease begins anew when the last of them goes.
+  // For calls and transfers, which may take longer than the lease. Goes before the store; not under a lock that the
+  // store is called under.
+  using Hold = std::shared_ptr<const void>;
+  absl::StatusOr<Hold> KeepOpen(const SessionId& id);
+
   // Bytes free now; those in use follow when their last call ends.
   absl::StatusOr<std::int64_t> Close(const SessionId& id);
 
@@ -89,13 +98,13 @@ class SessionStore {
   using Upload = std::shared_ptr<Tensor>;
 
   // Makes the tensor, or joins those who fill it already: same version and spec. A READY tensor is joined as well, and
-  // takes nothing any more. A higher version, or the same one of a FAILED tensor, takes the old one's place; where it
-  // does not fit, the old one stays.
+  // takes nothing any more. A higher version, or the same one of a FAILED tensor, takes the old one's place once it has
+  // its memory; where it gets none, the old one stays. Only where both do not fit beside each other, and nobody uses
+  // the old one, that goes first.
   //   INVALID_ARGUMENT                  another spec than this version has
+  //   NOT_FOUND (TENSOR_NOT_FOUND)      this version, not 0, or a higher one, was deleted: a late stream of its upload
   //   FAILED_PRECONDITION (OLD_VERSION)  the tensor has a higher version
-  //   RESOURCE_EXHAUSTED (TOO_LARGE)    can never fit
-  //   RESOURCE_EXHAUSTED (QUOTA_FULL)   not beside what the session holds now
-  //   RESOURCE_EXHAUSTED (MEMORY_FULL)  not now; retry_after is set
+  //   errors of TensorCharge::Take, and of `allocate`
   absl::StatusOr<Upload> BeginPut(const SessionId& id, std::uint64_t tensor, const TensorSpec& spec,
                                   std::uint64_t version);
 
@@ -125,12 +134,20 @@ class SessionStore {
   //   FAILED_PRECONDITION (FILL_FAILED)  FAILED
   absl::StatusOr<Resident> Find(const SessionId& id, std::uint64_t tensor);
 
-  // Memory for the result of a call, charged to the session; nobody sees it before Publish. Errors of BeginPut.
-  absl::StatusOr<Resident> NewResult(const SessionId& id, const TensorSpec& spec);
-  // The result is written: it is now this tensor, in the place of one that was it before, and one version later.
-  absl::Status Publish(const SessionId& id, std::uint64_t tensor, Resident result);
+  // Memory for the result of a call, and a place in the session, both charged to it; nobody sees it before Publish.
+  struct Result {
+    TensorSpec spec;
+    std::shared_ptr<TensorMemory> memory;
+    TensorCharge record;
+  };
+  // Errors of TensorCharge::Take, and of `allocate`.
+  absl::StatusOr<Result> NewResult(const SessionId& id, const TensorSpec& spec);
+  // The results of a call are written: each is now the tensor of its id, in the place of one that was it before, and
+  // one version later. Either all are, or, where there is no session any more, none. The ids differ.
+  absl::Status Publish(const SessionId& id, std::vector<std::pair<std::uint64_t, Result>> results);
 
-  // Ids that are none are passed over, so that a repeated call is one. Bytes free now.
+  // Ids that are none are passed over, so that a repeated call is one. An upload of a version other than 0 ends with
+  // its tensor: see BeginPut. Bytes free now.
   absl::StatusOr<std::int64_t> Delete(const SessionId& id, absl::Span<const std::uint64_t> tensors);
 
   // Memory that the client shares: `map`, called outside the lock, becomes the session's region of this id. Errors of
@@ -141,9 +158,6 @@ class SessionStore {
   absl::StatusOr<std::shared_ptr<SharedRegion>> FindRegion(const SessionId& id, std::uint64_t region);
   // Calls that use it keep it until they end. NOT_FOUND (REGION_NOT_FOUND).
   absl::Status RemoveRegion(const SessionId& id, std::uint64_t region);
-
-  // For whoever is at work for longer than a call's begin: the lease only.
-  absl::Status Renew(const SessionId& id);
 
   struct TensorFacts {
     std::uint64_t id = 0;
@@ -181,21 +195,28 @@ class SessionStore {
 
   absl::StatusOr<SessionPtr> Enter(const SessionId& id, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::int64_t End(const SessionPtr& session, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the tensor out of its session. Bytes free when `let_go` is.
+  // Takes the tensor, and the one that was to take its place, out of their session. Bytes free when `let_go` is.
   std::int64_t Remove(Session& session, std::uint64_t tensor, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For tensors that are not in the table any more.
+  std::int64_t Detach(Session& session, const Upload& tensor, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(Tensor& tensor, absl::Status why, LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static TensorFacts FactsOf(const Tensor& tensor);
   absl::Status CheckAttached(const Tensor& tensor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<Holding>> Charge(const Session& session, std::int64_t bytes);
-  absl::Status Place(Session& session, Upload tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The charge of a new tensor of that spec; perhaps in the place of `old`, which may be null.
+  absl::StatusOr<TensorCharge> ChargeFor(Session& session, const TensorSpec& spec, const Upload& old)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Joins an upload, or says why there can be none; null: it is to be made.
+  absl::StatusOr<Upload> Join(const Session& session, std::uint64_t tensor, const TensorSpec& spec,
+                              std::uint64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `memory`, which an upload was given, or why it got none, is its; it takes the place of what was there.
+  absl::StatusOr<Upload> Begin(const Upload& upload, absl::StatusOr<std::shared_ptr<TensorMemory>> memory);
   void EndExpired(LetGo& let_go) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<TensorMemory>> Allocate(std::shared_ptr<Holding> holding, std::int64_t bytes);
+  absl::StatusOr<std::shared_ptr<TensorMemory>> Allocate(TensorCharge charge, std::int64_t bytes);
 
   const Options options_;
   const Environment environment_;
-  const std::shared_ptr<ByteBudget> resident_;  // its leases may outlive the store
-  ByteBudget tensors_;
-  const std::shared_ptr<RegionTable::Budget> shared_;  // as `resident_`
+  const std::shared_ptr<TensorCharge::Budget> resident_;  // its leases may outlive the store
+  const std::shared_ptr<RegionTable::Budget> shared_;     // as `resident_`
 
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);

@@ -81,8 +81,11 @@ std::string ResultField(const core::Step& step, std::size_t i) {
                                                         : absl::StrCat("attention.", core::kAttentionResults[i]);
 }
 
+// Results that stay in the session: the tensor's id, and its memory.
+using Kept = std::vector<std::pair<std::uint64_t, core::SessionStore::Result>>;
+
 // Memory in the session, or in a shared region, for the results that are to be there.
-absl::Status ReserveResults(const SessionPlaces& session, core::Call& call) {
+absl::Status ReserveResults(const SessionPlaces& session, core::Call& call, Kept& kept) {
   const core::StepPlan& plan = call.plan.steps.front();
   const core::Step& step = call.program.steps.front();
   for (std::size_t i = 0; i < plan.results.size(); ++i) {
@@ -95,21 +98,19 @@ absl::Status ReserveResults(const SessionPlaces& session, core::Call& call) {
       call.shared.back() = room.data();
     }
     if (!place.resident) continue;
-    KERND_ASSIGN_OR_RETURN(core::SessionStore::Resident result, session.store->NewResult(session.id, plan.results[i]));
-    call.kept.back() = std::move(result.memory);
+    absl::StatusOr<core::SessionStore::Result> result = session.store->NewResult(session.id, plan.results[i]);
+    if (!result.ok()) return AtTensor(result.status(), ResultField(step, i) + ".resident.id");
+    call.kept.back() = result->memory;
+    kept.emplace_back(*place.resident, *std::move(result));
   }
   return absl::OkStatus();
 }
 
-// The results are written: now they are tensors of the session.
-absl::Status PublishResults(const SessionPlaces& session, core::Call& call) {
-  const core::StepPlan& plan = call.plan.steps.front();
-  for (std::size_t i = 0; i < call.kept.size(); ++i) {
-    if (call.kept[i] == nullptr) continue;
-    KERND_RETURN_IF_ERROR(session.store->Publish(session.id, *core::PlaceOf(call.program.steps.front(), i).resident,
-                                                 {.spec = plan.results[i], .memory = std::move(call.kept[i])}));
-  }
-  return absl::OkStatus();
+// The results are written: now they are tensors of the session, all or none.
+absl::Status PublishResults(const SessionPlaces& session, core::Call& call, Kept& kept) {
+  if (kept.empty()) return absl::OkStatus();
+  call.kept.clear();
+  return Under(session.store->Publish(session.id, std::exchange(kept, {})), "options.");
 }
 
 // Hands the program to the engine and answers when the call has finished.
@@ -119,14 +120,15 @@ void Run(const Compute& compute, const ExchangePtr& exchange, core::Program prog
   exchange->record.shapes = core::DescribeShapes(program);
   // The engine and the exchange know each other only through these two functions; neither owns the other for longer
   // than the call lasts.
-  auto done = [exchange, encode, session = wish.session, epoch = compute.epoch](core::Call& call) {
+  const auto kept = std::make_shared<Kept>();
+  auto done = [exchange, encode, session = wish.session, kept, epoch = compute.epoch](core::Call& call) {
     core::CallRecord& record = exchange->record;
     if (!call.plan.steps.empty()) {
       record.kernel = call.plan.steps.front().kernel;
       record.peak_bytes = call.plan.memory.peak();
     }
     grpc::ByteBuffer reply;
-    if (call.status.ok()) call.status = PublishResults(session, call);
+    if (call.status.ok()) call.status = PublishResults(session, call, *kept);
     if (call.status.ok()) reply = encode(call.shared_from_this(), exchange->arrived);
     record.stages = call.stages;
     record.copied_bytes = call.copied_bytes;
@@ -137,7 +139,9 @@ void Run(const Compute& compute, const ExchangePtr& exchange, core::Program prog
   const bool keeps = KeepsResults(program);
   auto call = std::make_shared<core::Call>(std::move(program), exchange->deadline, wish.priority, std::move(done));
   if (keeps) {
-    call->on_planned = [session = wish.session](core::Call& planned) { return ReserveResults(session, planned); };
+    call->on_planned = [session = wish.session, kept](core::Call& planned) {
+      return ReserveResults(session, planned, *kept);
+    };
   }
   call->stages = exchange->record.stages;
   exchange->on_abandon = [&engine, weak = std::weak_ptr<core::Call>(call)] {

@@ -48,10 +48,7 @@ absl::Status DecodeResident(const v1::Tensor& tensor, const std::string& field, 
   }
   const v1::ResidentRef& ref = tensor.resident();
   absl::StatusOr<core::SessionStore::Resident> found = places.session.store->Find(places.session.id, ref.id());
-  if (!found.ok()) {
-    const bool session = DetailOf(found.status()).field == "session_id";
-    return AtField(found.status(), session ? "options.session_id" : field + ".resident.id");
-  }
+  if (!found.ok()) return AtTensor(found.status(), field + ".resident.id");
   if (found->spec.dtype != spec.dtype) {
     return InvalidField(field + ".dtype", Name(spec.dtype),
                         absl::StrCat("tensor ", ref.id(), " is ", found->spec.ToString()));
@@ -82,10 +79,7 @@ absl::StatusOr<std::shared_ptr<core::SharedRegion>> FindRegion(const v1::SharedR
   }
   absl::StatusOr<std::shared_ptr<core::SharedRegion>> region =
       places.session.store->FindRegion(places.session.id, ref.region_id());
-  if (!region.ok()) {
-    const bool session = DetailOf(region.status()).field == "session_id";
-    return AtField(region.status(), session ? "options.session_id" : field + ".region_id");
-  }
+  if (!region.ok()) return AtTensor(region.status(), field + ".region_id");
   if (ref.offset_bytes() % element_bytes != 0) {
     return InvalidField(field + ".offset_bytes", absl::StrCat(ref.offset_bytes()),
                         absl::StrCat("must be a multiple of the element's ", element_bytes, " bytes"));
@@ -228,7 +222,9 @@ absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::stri
     KERND_ASSIGN_OR_RETURN(wish.session.id, DecodeSessionId(options.session_id(), "options.session_id"));
     if (sessions == nullptr) return NotBuilt("options.session_id", "sessions");
     wish.session.store = sessions;
-    KERND_RETURN_IF_ERROR(Under(sessions->Renew(wish.session.id), "options."));
+    absl::StatusOr<core::SessionStore::Hold> hold = sessions->KeepOpen(wish.session.id);
+    if (!hold.ok()) return Under(hold.status(), "options.");
+    wish.session.hold = *std::move(hold);
   }
   KERND_RETURN_IF_ERROR(DecodePlacement(options.placement(), "options.placement", device, wish.session));
   return wish;

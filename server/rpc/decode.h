@@ -34,8 +34,8 @@ struct Places {
 };
 
 // INVALID_ARGUMENT: request_id longer than 128 or not printable ASCII, priority outside -100..100.
-// NOT_FOUND: another device than `device`; no such session in `sessions`; no such tensor to be placed with. Renews the
-// session's lease.
+// NOT_FOUND: another device than `device`; no such session in `sessions`; no such tensor to be placed with. The
+// session is held open by what comes back.
 absl::StatusOr<CallWish> DecodeOptions(const v1::CallOptions& options, std::string_view device,
                                        core::SessionStore* sessions = nullptr);
 

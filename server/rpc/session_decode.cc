@@ -49,6 +49,10 @@ absl::Status AtField(const absl::Status& status, const std::string& field) {
   return WithDetail(absl::Status(status.code(), absl::StrCat(field, ": ", status.message())), detail);
 }
 
+absl::Status AtTensor(const absl::Status& status, const std::string& field) {
+  return AtField(status, DetailOf(status).field == "session_id" ? "options.session_id" : field);
+}
+
 absl::Status Under(const absl::Status& status, const std::string& prefix) {
   const std::string field = DetailOf(status).field;
   return field.empty() ? status : AtField(status, prefix + field);

@@ -18,6 +18,7 @@ inline constexpr char kServerEpochKey[] = "kernd-server-epoch";
 struct SessionPlaces {
   core::SessionStore* store = nullptr;
   core::SessionId id = {};
+  core::SessionStore::Hold hold = {};  // it does not expire under the call
 };
 
 // INVALID_ARGUMENT: not 16 bytes.
@@ -29,6 +30,8 @@ absl::Status DecodePlacement(const v1::Placement& placement, const std::string& 
 
 // What is wrong is wrong at `field` of the request.
 absl::Status AtField(const absl::Status& status, const std::string& field);
+// What a store refused because of a tensor, at that tensor's `field`, or because of the session.
+absl::Status AtTensor(const absl::Status& status, const std::string& field);
 // The field at fault, if any, is `prefix` and what it was.
 absl::Status Under(const absl::Status& status, const std::string& prefix);
 

@@ -164,28 +164,38 @@ class PutSink final : public MessageSink {
     KERND_RETURN_IF_ERROR(CheckSpec("header", spec));
     exchange_.record.shapes = spec.ToString();
     KERND_ASSIGN_OR_RETURN(const core::SessionId id, DecodeSessionId(header.session_id(), "header.session_id"));
-    const SessionPlaces session = {.store = &tensors_.sessions, .id = id};
-    absl::Status status =
-        DecodePlacement(header.placement(), "header.placement", tensors_.backend.device_id(), session);
-    if (status.ok()) {
-      absl::StatusOr<SessionStore::Upload> upload = tensors_.sessions.BeginPut(id, header.id(), spec, header.version());
-      status = Under(upload.status(), "header.");
-      if (upload.ok()) upload_ = *std::move(upload);
-    }
-    return Explain(status, exchange_, tensors_.facts.epoch);
+    return Explain(Begin(id, header, spec), exchange_, tensors_.facts.epoch);
+  }
+
+  absl::Status Begin(const core::SessionId& id, const v1::PutHeader& header, const TensorSpec& spec) {
+    absl::StatusOr<SessionStore::Hold> hold = tensors_.sessions.KeepOpen(id);
+    if (!hold.ok()) return Under(hold.status(), "header.");
+    hold_ = *std::move(hold);
+    KERND_RETURN_IF_ERROR(DecodePlacement(header.placement(), "header.placement", tensors_.backend.device_id(),
+                                          {.store = &tensors_.sessions, .id = id}));
+    absl::StatusOr<SessionStore::Upload> upload = tensors_.sessions.BeginPut(id, header.id(), spec, header.version());
+    if (!upload.ok()) return Under(upload.status(), "header.");
+    upload_ = *std::move(upload);
+    return absl::OkStatus();
   }
 
   const Tensors& tensors_;
   Exchange& exchange_;
+  SessionStore::Hold hold_;
   SessionStore::Upload upload_;
 };
 
 // The bytes of a tensor, a chunk at a time. Each message owns its memory until gRPC has sent it.
 class GetSource final : public MessageSource {
  public:
-  GetSource(v1::TensorInfo header, std::shared_ptr<core::TensorMemory> memory, std::int64_t offset, std::int64_t end,
-            std::int64_t chunk)
-      : header_(std::move(header)), memory_(std::move(memory)), at_(offset), end_(end), chunk_(chunk) {}
+  GetSource(v1::TensorInfo header, SessionStore::Hold hold, std::shared_ptr<core::TensorMemory> memory,
+            std::int64_t offset, std::int64_t end, std::int64_t chunk)
+      : header_(std::move(header)),
+        hold_(std::move(hold)),
+        memory_(std::move(memory)),
+        at_(offset),
+        end_(end),
+        chunk_(chunk) {}
 
   absl::StatusOr<grpc::ByteBuffer> Next(bool& last) override {
     const std::int64_t bytes = std::min(chunk_, end_ - at_);
@@ -227,6 +237,7 @@ class GetSource final : public MessageSource {
   }
 
   v1::TensorInfo header_;
+  const SessionStore::Hold hold_;
   const std::shared_ptr<core::TensorMemory> memory_;
   std::int64_t at_;
   const std::int64_t end_, chunk_;
@@ -235,6 +246,7 @@ class GetSource final : public MessageSource {
 
 absl::StatusOr<std::unique_ptr<MessageSource>> Get(const Tensors& tensors, const v1::GetRequest& request) {
   KERND_ASSIGN_OR_RETURN(const core::SessionId id, DecodeSessionId(request.session_id(), "session_id"));
+  KERND_ASSIGN_OR_RETURN(SessionStore::Hold hold, tensors.sessions.KeepOpen(id));
   KERND_ASSIGN_OR_RETURN(SessionStore::Resident found, tensors.sessions.Find(id, request.id()));
   if (request.version() != 0 && request.version() != found.version) {
     return core::OldVersion(request.id(), request.version(), found.version);
@@ -259,7 +271,7 @@ absl::StatusOr<std::unique_ptr<MessageSource>> Get(const Tensors& tensors, const
                                            .version = found.version};
   v1::TensorInfo header;
   EncodeInfo(facts, tensors.backend.device_id(), header);
-  return std::make_unique<GetSource>(std::move(header), std::move(found.memory), offset,
+  return std::make_unique<GetSource>(std::move(header), std::move(hold), std::move(found.memory), offset,
                                      length == 0 ? bytes : offset + length, chunk);
 }
 

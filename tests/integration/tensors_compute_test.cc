@@ -225,9 +225,11 @@ TEST_F(TensorsComputeTest, ResultsThatDoNotFitAreRefusedBeforeTheyAreComputed) {
   request.mutable_options()->set_session_id(small.opened.session_id());
   request.mutable_matmul()->mutable_d()->mutable_resident()->set_id(1);
   EXPECT_EQ(Refused(request).reason, "TOO_LARGE");
-  ASSERT_TRUE(small.PutAll(2, TensorBytes(4096)).status.ok());
+  ASSERT_TRUE(small.PutAll(2, TensorBytes(4096 - kTensorRecord)).status.ok());
   *request.mutable_matmul()->mutable_a() = F32({8, 8});
-  EXPECT_EQ(Refused(request).reason, "QUOTA_FULL");
+  const RawReply full = Refused(request);
+  EXPECT_EQ(full.reason, "QUOTA_FULL");
+  EXPECT_EQ(full.field, "matmul.d.resident.id") << "not some other memory";
   v1::ListReply list;
   ASSERT_TRUE(small.List(list).status.ok());
   EXPECT_EQ(list.tensors_size(), 1);
@@ -354,14 +356,32 @@ TEST_F(TensorsComputeTest, TensorsThatAreDeletedUnderACallLiveUntilItEnds) {
   while (users() != 2) {  // K and V
   }
   ASSERT_TRUE(session_.Delete({1}).status.ok());
-  EXPECT_EQ(session_.freed_bytes, 0);
+  EXPECT_EQ(session_.freed_bytes, kTensorRecord);
   Put(1, F32({1, 1, 16384, 8}, std::vector<float>(16384 * 8, NAN)));
   ASSERT_TRUE(session_.List(list).status.ok());
-  EXPECT_EQ(list.used_bytes(), 2 * 16384 * 8 * 4) << "the old one is charged as long as it is used";
+  EXPECT_EQ(list.used_bytes(), 2 * 16384 * 8 * 4 + kTensorRecord) << "the old one is charged as long as it is used";
   call.join();
   ASSERT_TRUE(raw.status.ok()) << raw.status.error_message();
   EXPECT_TRUE(got.o().data() == expected.o().data());
-  EXPECT_TRUE(daemon_->WaitForMetric(kResident, 16384.0 * 8 * 4));
+  EXPECT_TRUE(daemon_->WaitForMetric(kResident, 16384.0 * 8 * 4 + kTensorRecord));
+}
+
+TEST_F(TensorsComputeTest, NoSessionExpiresUnderItsCall) {
+  KERND_NEEDS_SLOW_KERNELS();
+  const auto daemon = Daemon::Start({"--session-lease", "1s"});
+  ASSERT_NE(daemon, nullptr);
+  SessionClient busy(daemon->endpoint());
+  v1::AttentionRequest request = EndlessCall();
+  request.mutable_options()->set_session_id(busy.opened.session_id());
+  PendingCall call(busy.channel, request);
+  ASSERT_TRUE(WaitUntilItRuns(*daemon));
+  SessionClient idle(daemon->endpoint());  // its lease ends after that of the other one would
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_sessions_expired_total", 1));
+  EXPECT_EQ(idle.Get(1).reason, "SESSION_NOT_FOUND");
+  EXPECT_EQ(busy.Get(1).reason, "TENSOR_NOT_FOUND") << "the session is there";
+  call.Cancel();
+  call.Finish();
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_sessions_expired_total", 2)) << "and ends when nothing is under way";
 }
 
 TEST_F(TensorsComputeTest, OneTensorIsReadByManyCallsAtOnce) {

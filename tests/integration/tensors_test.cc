@@ -102,7 +102,7 @@ TEST_F(TensorsTest, TheTensorKeepsItsTypeAndShape) {
   EXPECT_EQ(list.tensors(0).id(), 1u);
   EXPECT_EQ(list.tensors(0).bytes(), 48);
   EXPECT_EQ(list.tensors(1).state(), v1::TENSOR_STATE_READY);
-  EXPECT_EQ(list.used_bytes(), 512);
+  EXPECT_EQ(list.used_bytes(), 512 + 2 * kTensorRecord);
   EXPECT_EQ(list.quota_bytes(), session_.opened.quota_bytes());
   EXPECT_THAT(list.lease_left().seconds(), AllOf(Le(600), ::testing::Gt(500)));
 }
@@ -225,13 +225,39 @@ TEST_F(TensorsTest, DeletingFreesAndIsRepeatable) {
   ASSERT_TRUE(session_.PutAll(1, TensorBytes(1024)).status.ok());
   ASSERT_TRUE(session_.PutAll(2, TensorBytes(2048)).status.ok());
   ASSERT_TRUE(session_.Delete({1, 3}).status.ok());
-  EXPECT_EQ(session_.freed_bytes, 1024);
+  EXPECT_EQ(session_.freed_bytes, 1024 + kTensorRecord);
   ASSERT_TRUE(session_.Delete({1, 3}).status.ok());
   EXPECT_EQ(session_.freed_bytes, 0);
   EXPECT_EQ(session_.Get(1).reason, "TENSOR_NOT_FOUND");
   ASSERT_TRUE(session_.Close().status.ok());
-  EXPECT_EQ(session_.freed_bytes, 2048);
+  EXPECT_EQ(session_.freed_bytes, 2048 + kTensorRecord);
   EXPECT_EQ(session_.Get(2).reason, "SESSION_NOT_FOUND");
+}
+
+TEST_F(TensorsTest, LateStreamsOfADeletedUploadAreRefused) {
+  const std::string data = TensorBytes(2 * kMiB);
+  const v1::PutHeader header = session_.Header(1, 2 * kMiB, 5);
+  const auto first = session_.Put(header);
+  ASSERT_TRUE(first->Send(0, data.substr(0, kMiB)));
+  v1::ListReply list;
+  while (session_.List(list).status.ok() && list.tensors_size() == 0) {
+  }
+  ASSERT_TRUE(session_.Delete({1}).status.ok());
+  const auto second = session_.Put(header);
+  second->Send(kMiB, data.substr(kMiB));
+  for (PutStream* stream : {second.get(), first.get()}) {
+    stream->Send(kMiB, data.substr(kMiB));
+    const RawReply late = stream->Finish();
+    EXPECT_EQ(late.status.error_code(), StatusCode::NOT_FOUND) << late.status.error_message();
+    EXPECT_EQ(late.reason, "TENSOR_NOT_FOUND");
+  }
+  ASSERT_TRUE(session_.List(list).status.ok());
+  EXPECT_EQ(list.tensors_size(), 0);
+  // Another upload under the same id is another matter.
+  for (const std::uint64_t version : {0, 6}) {
+    ASSERT_TRUE(session_.PutAll(session_.Header(1, 2 * kMiB, version), data).status.ok()) << version;
+    EXPECT_TRUE(session_.Get(1).body == data);
+  }
 }
 
 TEST_F(TensorsTest, ATensorThatIsDeletedWhileItIsReadIsReadToItsEnd) {
@@ -245,7 +271,7 @@ TEST_F(TensorsTest, ATensorThatIsDeletedWhileItIsReadIsReadToItsEnd) {
   v1::GetReply reply;
   ASSERT_TRUE(reader->Read(&reply));
   ASSERT_TRUE(session_.Delete({1}).status.ok());
-  EXPECT_EQ(session_.freed_bytes, 0) << "it is in use";
+  EXPECT_EQ(session_.freed_bytes, kTensorRecord) << "its bytes are in use";
   // Its id is free at once, and so is its name for another tensor.
   EXPECT_EQ(session_.Get(1).reason, "TENSOR_NOT_FOUND");
   ASSERT_TRUE(session_.PutAll(1, TensorBytes(24 * kMiB, 1)).status.ok());
@@ -253,7 +279,7 @@ TEST_F(TensorsTest, ATensorThatIsDeletedWhileItIsReadIsReadToItsEnd) {
   while (reader->Read(&reply)) body += reply.data();
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_TRUE(body == data);
-  EXPECT_TRUE(daemon_->WaitForMetric(kResident, 24.0 * kMiB)) << "only the new one is left";
+  EXPECT_TRUE(daemon_->WaitForMetric(kResident, 24.0 * kMiB + kTensorRecord)) << "only the new one is left";
 }
 
 TEST_F(TensorsTest, TensorsAboveTheMessageLimitPass) {
@@ -281,8 +307,9 @@ TEST_F(TensorsTest, MetricsCountWhatIsKept) {
   EXPECT_TRUE(daemon->WaitForMetric("kernd_sessions", 1));
   EXPECT_TRUE(daemon->WaitForMetric("kernd_session_tensors", 2));
   EXPECT_TRUE(daemon->WaitForMetric("kernd_session_tensors_filling", 1));
-  EXPECT_TRUE(daemon->WaitForMetric(kResident, 2048));
-  EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 2048)) << "of the same memory as calls";
+  EXPECT_TRUE(daemon->WaitForMetric(kResident, 2048 + 2 * kTensorRecord));
+  EXPECT_TRUE(daemon->WaitForMetric("kernd_memory_used_bytes{pool=\"memory\"}", 2048 + 2 * kTensorRecord))
+      << "of the same memory as calls";
   EXPECT_TRUE(daemon->WaitForMetric("kernd_requests_total{code=\"OK\",method=\"Tensors/Put\"}", 1));
 }
 

@@ -14,6 +14,9 @@
 
 namespace kernd::testing {
 
+// What a tensor is charged for beside its bytes.
+inline constexpr std::int64_t kTensorRecord = 2048;
+
 // Bytes that differ by place and by seed.
 std::string TensorBytes(std::size_t bytes, int seed = 0);
 

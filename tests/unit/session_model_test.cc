@@ -15,8 +15,8 @@ namespace {
 using testing::Bytes;
 using testing::FakeTensors;
 
-constexpr std::int64_t kUnit = SessionStore::kUnit;
-constexpr std::int64_t kQuota = 6 * kUnit, kResident = 9 * kUnit, kDevice = 8 * kUnit;
+constexpr std::int64_t kUnit = TensorCharge::kUnit, kRecord = TensorCharge::kRecordBytes;
+constexpr std::int64_t kQuota = 14 * kUnit, kResident = 21 * kUnit, kDevice = 19 * kUnit;
 constexpr int kLease = 20, kFill = 7;  // seconds
 
 // Memory, in the model: its charge, and who holds it.
@@ -29,7 +29,7 @@ struct Block {
 
 struct ModelTensor {
   std::int64_t bytes = 0;
-  std::uint64_t version = 0;
+  std::uint64_t version = 0, uploaded = 0;  // its own; the highest that an upload of its id had
   TensorState state = TensorState::kFilling;
   std::vector<bool> there;
   int last_chunk = 0;
@@ -39,7 +39,8 @@ struct ModelTensor {
 
 struct ModelSession {
   int expires = 0;
-  std::map<std::uint64_t, int> tensors;  // into Model::tensors
+  std::map<std::uint64_t, int> tensors;            // into Model::tensors
+  std::map<std::uint64_t, std::uint64_t> deleted;  // the highest version, by id
 };
 
 class Model {
@@ -51,6 +52,9 @@ class Model {
 
   std::int64_t Used(int session = -1) const {
     std::int64_t sum = 0;
+    for (const auto& [id, open] : sessions) {
+      if (session == -1 || id == session) sum += static_cast<std::int64_t>(open.tensors.size()) * kRecord;
+    }
     for (const Block& block : blocks) {
       if ((block.in_table || block.users > 0) && (session == -1 || block.session == session)) sum += block.charge;
     }
@@ -78,7 +82,7 @@ class Model {
     ModelTensor& tensor = tensors[static_cast<std::size_t>(it->second)];
     sessions[session].tensors.erase(it);
     tensor.attached = false;
-    return Drop(tensor);
+    return kRecord + Drop(tensor);
   }
   std::int64_t Drop(ModelTensor& tensor) {
     if (tensor.block < 0) return 0;
@@ -90,6 +94,7 @@ class Model {
   // Empty, or the reason of a refusal.
   std::string Begin(int session, std::uint64_t id, std::int64_t bytes, std::uint64_t version, int& made) {
     if (!Enter(session)) return "SESSION_NOT_FOUND";
+    if (version != 0 && version <= sessions[session].deleted[id]) return "TENSOR_NOT_FOUND";
     const auto it = sessions[session].tensors.find(id);
     ModelTensor* old = it == sessions[session].tensors.end() ? nullptr : &tensors[static_cast<std::size_t>(it->second)];
     if (old != nullptr) {
@@ -100,17 +105,21 @@ class Model {
       }
     }
     const std::int64_t charge = (bytes + kUnit - 1) / kUnit * kUnit;
-    if (charge > kQuota || charge > kDevice) return "TOO_LARGE";
-    const bool unused = old != nullptr && old->block >= 0 && blocks[static_cast<std::size_t>(old->block)].users == 0;
-    const std::int64_t back = unused ? blocks[static_cast<std::size_t>(old->block)].charge : 0;
+    if (charge + kRecord > kQuota || charge + kRecord > kDevice) return "TOO_LARGE";
+    const Block* const memory =
+        old != nullptr && old->block >= 0 ? &blocks[static_cast<std::size_t>(old->block)] : nullptr;
+    const bool unused = old != nullptr && (memory == nullptr || memory->users == 0);
+    const std::int64_t back = unused ? kRecord + (memory == nullptr ? 0 : memory->charge) : 0;
     // Beside the old one where that fits, else in its place.
     for (const std::int64_t without : {std::int64_t{0}, back}) {
-      const bool fits = Used(session) - without + charge <= kQuota && Used() - without + charge <= kDevice;
+      const bool fits =
+          Used(session) - without + charge + kRecord <= kQuota && Used() - without + charge + kRecord <= kDevice;
       if (!fits) continue;
       if (old != nullptr) Remove(session, id);
       made = static_cast<int>(tensors.size());
       tensors.push_back({.bytes = bytes,
                          .version = version,
+                         .uploaded = version,
                          .state = bytes == 0 ? TensorState::kReady : TensorState::kFilling,
                          .there = std::vector<bool>(static_cast<std::size_t>(bytes)),
                          .last_chunk = now,
@@ -119,7 +128,30 @@ class Model {
       sessions[session].tensors[id] = made;
       return "";
     }
-    return Used(session) + charge > kQuota ? "QUOTA_FULL" : "MEMORY_FULL";
+    return Used(session) + charge + kRecord > kQuota ? "QUOTA_FULL" : "MEMORY_FULL";
+  }
+  bool PublishWouldFit(int session) {
+    return Enter(session) && Used(session) + kUnit + kRecord <= kQuota && Used() + kUnit + kRecord <= kDevice;
+  }
+  void Publish(int session, std::uint64_t id) {
+    ModelSession& owner = sessions[session];
+    const auto there = owner.tensors.find(id);
+    std::uint64_t uploaded = owner.deleted[id], version = uploaded;
+    if (there != owner.tensors.end()) {
+      const ModelTensor& old = tensors[static_cast<std::size_t>(there->second)];
+      uploaded = std::max(uploaded, old.uploaded);
+      version = std::max(version, old.version);
+    }
+    Remove(session, id);
+    owner.tensors[id] = static_cast<int>(tensors.size());
+    tensors.push_back({.bytes = kUnit,
+                       .version = version + 1,
+                       .uploaded = uploaded,
+                       .state = TensorState::kReady,
+                       .there = std::vector<bool>(static_cast<std::size_t>(kUnit), true),
+                       .last_chunk = now,
+                       .block = static_cast<int>(blocks.size())});
+    blocks.push_back({.charge = kUnit, .session = session});
   }
   std::string Write(int session, int index, std::int64_t offset, std::int64_t bytes) {
     ModelTensor& tensor = tensors[static_cast<std::size_t>(index)];
@@ -208,7 +240,7 @@ void Play(unsigned seed) {
       case 2:
       case 3: {
         const std::int64_t bytes = pick(8) == 0 ? 0 : pick(12) == 0 ? 100 * kUnit : 1 + pick(4 * kUnit);
-        const std::uint64_t version = static_cast<std::uint64_t>(pick(3));
+        const std::uint64_t version = static_cast<std::uint64_t>(pick(4));
         int made = -1;
         const std::string expected = model.Begin(session, number, bytes, version, made);
         const auto upload = store.BeginPut(ids[static_cast<std::size_t>(session)], number, Bytes(bytes), version);
@@ -267,6 +299,11 @@ void Play(unsigned seed) {
         const auto freed = store.Delete(ids[static_cast<std::size_t>(session)], {number});
         ASSERT_EQ(freed.ok(), model.Enter(session));
         if (freed.ok()) {
+          const auto there = model.sessions[session].tensors.find(number);
+          if (there != model.sessions[session].tensors.end()) {
+            std::uint64_t& deleted = model.sessions[session].deleted[number];
+            deleted = std::max(deleted, model.tensors[static_cast<std::size_t>(there->second)].uploaded);
+          }
           ASSERT_EQ(*freed, model.Remove(session, number));
         }
         break;
@@ -293,6 +330,17 @@ void Play(unsigned seed) {
         break;
       }
       case 15: {
+        // A result, which is a version later than any upload up to now.
+        if (pick(2) == 0 && model.PublishWouldFit(session)) {
+          const SessionId& id = ids[static_cast<std::size_t>(session)];
+          auto result = store.NewResult(id, Bytes(kUnit));
+          ASSERT_TRUE(result.ok()) << result.status();
+          std::vector<std::pair<std::uint64_t, SessionStore::Result>> results;
+          results.emplace_back(number, *std::move(result));
+          ASSERT_TRUE(store.Publish(id, std::move(results)).ok());
+          model.Publish(session, number);
+          break;
+        }
         if (streams.empty()) break;
         streams.erase(streams.begin() + pick(static_cast<int>(streams.size())));
         break;
@@ -309,6 +357,7 @@ void Play(unsigned seed) {
     for (const SessionStore::TensorFacts& facts : listing->tensors) {
       const ModelTensor& tensor = model.tensors[static_cast<std::size_t>(expected.tensors.at(facts.id))];
       ASSERT_EQ(facts.state, tensor.state);
+      ASSERT_EQ(facts.version, tensor.version);
       ASSERT_EQ(facts.spec.bytes(), tensor.bytes);
       if (tensor.block >= 0) {
         ASSERT_EQ(facts.users, model.blocks[static_cast<std::size_t>(tensor.block)].users);
