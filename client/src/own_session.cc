@@ -49,7 +49,8 @@ void OwnSession::Drop(const std::shared_ptr<const SessionLink>& link) {
 }
 
 bool OwnSession::IsRefusal(const absl::Status& status) {
-  return absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status);
+  return absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status) ||
+         (absl::IsResourceExhausted(status) && DetailsOf(status).reason == reason::kSessionsFull);
 }
 
 bool OwnSession::IsGone(const absl::Status& status) {

@@ -1,6 +1,9 @@
 #include "client/src/relay.h"
 
 #include <random>
+#include <string>
+
+#include "kernd/client/error.h"
 
 namespace kernd::client {
 namespace {
@@ -31,9 +34,19 @@ absl::Status PutOperands(const SessionLink& link, const std::vector<Upload>& upl
   bool crowded = stripes.crew().HasLater();
   const absl::Status put = PutTensors(stripes, link.session().id, uploads, terms);
   crowded = crowded || stripes.crew().HasLater();
-  if (!absl::IsResourceExhausted(put) || !crowded) return put;
+  if (!IsSessionFull(put) || !crowded) return put;
   stripes.crew().AwaitLater();
   return PutTensors(stripes, link.session().id, uploads, terms);
+}
+
+bool IsSessionFull(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return false;
+  const std::string why = DetailsOf(status).reason;
+  return why == reason::kQuotaFull || why == reason::kMemoryFull || why == reason::kTooLarge;
+}
+
+bool IsSessionFullFor(const absl::Status& status, const char* result) {
+  return IsSessionFull(status) && DetailsOf(status).field == std::string(result) + ".resident.id";
 }
 
 absl::StatusOr<Tensor> Destination(const char* name, const Tensor& result, std::span<std::byte> into) {

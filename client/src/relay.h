@@ -2,6 +2,7 @@
 // the call names them, and results are left in the session and downloaded likewise.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -79,17 +80,41 @@ class Temporaries {
   std::vector<std::uint64_t> ids_;
 };
 
+// Where it turns out that the session has no room, what was put until then is gone when this is.
+class RoomGivenBack {
+ public:
+  RoomGivenBack(const SessionLink& link, const bool* refused) : link_(link), refused_(refused) {}
+  ~RoomGivenBack() {
+    if (*refused_) link_.wire().stripes.crew().AwaitLater();
+  }
+  RoomGivenBack(const RoomGivenBack&) = delete;
+  RoomGivenBack& operator=(const RoomGivenBack&) = delete;
+
+ private:
+  const SessionLink& link_;
+  const bool* const refused_;
+};
+
 // PutTensors, again where what was in the way were temporaries of earlier calls.
 absl::Status PutOperands(const SessionLink& link, const std::vector<Upload>& uploads, const CallTerms& terms);
 
 // Where the result `name` of that dtype and shape shall be: in `into`, or, where that is empty, in memory of its own.
 absl::StatusOr<Tensor> Destination(const char* name, const Tensor& result, std::span<std::byte> into);
 
-// `args` have passed Call::Encode; `terms` are the link's. `*refused`: the session has no room for the operands.
+// A session's own refusal: it has no room for a tensor. What else is exhausted, memory for calls or for bodies, or
+// places in the queue, is not the session's, and a call that does without it would not find it either.
+bool IsSessionFull(const absl::Status& status);
+// The same of a call, which has named the result for which there is no room.
+bool IsSessionFullFor(const absl::Status& status, const char* result);
+
+// `args` have passed Call::Encode; `terms` are the link's. `*refused`: the session has no room for operands or results.
+// The room that this call took is then free again.
 template <typename Call>
 absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travellers& travellers,
                                            typename Call::Args args, const CallOptions& options, const CallTerms& terms,
                                            bool* refused) {
+  // What this call has put is deleted before it is made in another way, which needs the memory.
+  const RoomGivenBack given_back(link, refused);
   Temporaries temporaries(link, terms);
   std::vector<Upload> uploads;
   for (Operand* operand : Call::Operands(args)) {
@@ -111,10 +136,22 @@ absl::StatusOr<typename Call::Reply> Relay(const SessionLink& link, const Travel
   }
 
   const absl::Status put = PutOperands(link, uploads, terms);
-  *refused = absl::IsResourceExhausted(put);
+  *refused = IsSessionFull(put);
   KERND_CLIENT_RETURN_IF_ERROR(put);
-  absl::StatusOr<typename Call::Reply> reply =
-      CallInline<Call>(link.wire().transport, link.session().id, args, options, terms, &link.shared());
+  const auto call = [&](bool* no_room) {
+    absl::StatusOr<typename Call::Reply> reply =
+        CallInline<Call>(link.wire().transport, link.session().id, args, options, terms, &link.shared());
+    *no_room = std::any_of(awaited.begin(), awaited.end(),
+                           [&](const Awaited& a) { return IsSessionFullFor(reply.status(), a.result.name); });
+    return reply;
+  };
+  bool crowded = link.wire().stripes.crew().HasLater();
+  absl::StatusOr<typename Call::Reply> reply = call(refused);
+  crowded = crowded || link.wire().stripes.crew().HasLater();
+  if (*refused && crowded) {  // by temporaries of earlier calls
+    link.wire().stripes.crew().AwaitLater();
+    reply = call(refused);
+  }
   KERND_CLIENT_RETURN_IF_ERROR(reply.status());
 
   std::vector<Download> downloads;

@@ -105,6 +105,20 @@ TEST_F(ClientTensorsTest, LargeTensorsComeBackWhole) {
   }
 }
 
+// Operands find room in the library's session, the result does not, as it has for itself what a session may have.
+TEST_F(ClientTensorsTest, ResultsWithoutRoomInTheSessionComeInTheReply) {
+  const std::unique_ptr<Daemon> daemon = Daemon::Start({"--session-quota", "24MiB"});
+  ASSERT_NE(daemon, nullptr);
+  const std::int64_t size = 2560, depth = 1024;  // 10 MiB, 10 MiB and 25 MiB
+  const std::vector<float> a = Random(size * depth, 4), b = Random(depth * size, 5);
+  const MatmulArgs product = {.a = View(a, {size, depth}), .b = View(b, {depth, size})};
+  const absl::StatusOr<MatmulReply> automatic = Connect(*daemon, Transfer::kAuto).Matmul(product);
+  ASSERT_TRUE(automatic.ok()) << automatic.status();
+  EXPECT_TRUE(SameBits(automatic->d, Connect(*daemon, Transfer::kInline).Matmul(product)->d)) << "seed " << kSeed;
+  const absl::Status striped = Connect(*daemon, Transfer::kStriped).Matmul(product).status();
+  EXPECT_EQ(DetailsOf(striped).field, "matmul.d.resident.id") << striped;
+}
+
 TEST_F(ClientTensorsTest, ErrorsHaveTheirReasons) {
   const Client client = Connect(*daemon_, Transfer::kAuto);
   const absl::StatusOr<Session> session = client.OpenSession({.quota_bytes = kMiB});

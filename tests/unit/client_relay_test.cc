@@ -41,6 +41,7 @@ class RelayTest : public testing::Test {
         return status;
       }
       if (!answer_.ok()) return answer_;
+      if (request.matmul().d().has_resident() && !no_room_.ok()) return no_room_;
       tensors_.Keep(session, request.matmul().d(), b, reply.mutable_d());
       reply.mutable_kernel()->set_name("fake");
       return grpc::Status::OK;
@@ -91,7 +92,7 @@ class RelayTest : public testing::Test {
   FakeTensors tensors_;
   std::atomic<int> num_calls_ = 0;
   v1::MatmulOp matmul_;
-  grpc::Status answer_;
+  grpc::Status answer_, no_room_;  // to every product; to those whose result is to stay
   FakeDaemon daemon_{&tensors_};
 };
 
@@ -181,6 +182,44 @@ TEST_F(RelayTest, WithoutRoomAutoGoesInlineAndStripedIsAnError) {
   client = Connect(Transfer::kStriped);
   EXPECT_EQ(DetailsOf(client->Matmul(Product()).status()).reason, "QUOTA_FULL");
   ExpectNothingLeft(client, 2);
+}
+
+TEST_F(RelayTest, WithoutRoomForResultsAutoGoesInlineAndStripedIsAnError) {
+  for (const char* why : {"QUOTA_FULL", "MEMORY_FULL", "TOO_LARGE"}) {
+    SCOPED_TRACE(why);
+    no_room_ = Refusal(grpc::RESOURCE_EXHAUSTED, "no room for the result", why, "matmul.d.resident.id");
+    std::optional<Client> client = Connect(Transfer::kAuto);
+    const absl::StatusOr<MatmulReply> reply = client->Matmul(Product());
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(Same(reply->d, b_));
+    EXPECT_FALSE(matmul_.a().has_resident());
+    EXPECT_EQ(tensors_.num_tensors(), 0u) << "the operands were gone before the call was made again";
+    absl::StatusOr<Session> session = client->OpenSession();
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_TRUE(session->Matmul(Product()).ok()) << "in a session of the caller's as well";
+    client = Connect(Transfer::kStriped);
+    EXPECT_EQ(DetailsOf(client->Matmul(Product()).status()).reason, why);
+  }
+}
+
+// What a call without a session would not find either is no reason to make it again.
+TEST_F(RelayTest, OtherRefusalsAreNotRepeatedInline) {
+  for (const auto& [why, field] : std::vector<std::pair<const char*, const char*>>{
+           {"MEMORY_FULL", ""}, {"QUEUE_FULL", ""}, {"TOO_LARGE", ""}, {"QUOTA_FULL", "matmul.a.resident.id"}}) {
+    answer_ = Refusal(grpc::RESOURCE_EXHAUSTED, "full", why, field);
+    std::optional<Client> client = Connect(Transfer::kAuto);
+    const int before = num_calls_;
+    EXPECT_EQ(DetailsOf(client->Matmul(Product()).status()).reason, why);
+    EXPECT_EQ(num_calls_, before + 1) << why;
+  }
+  answer_ = grpc::Status::OK;
+  tensors_.on_put = [](grpc::ServerContext&, const v1::PutRequest&, int) {
+    return Refusal(grpc::RESOURCE_EXHAUSTED, "full", "BODY_BUDGET_FULL");
+  };
+  std::optional<Client> client = Connect(Transfer::kAuto);
+  const int before = num_calls_;
+  EXPECT_EQ(DetailsOf(client->Matmul(Product()).status()).reason, "BODY_BUDGET_FULL");
+  EXPECT_EQ(num_calls_, before);
 }
 
 TEST_F(RelayTest, RoomForOneCallIsRoomForOneAfterTheOther) {

@@ -23,6 +23,11 @@ inline constexpr std::string_view kBadReply = "BAD_REPLY";          // not what 
 inline constexpr std::string_view kSessionNotFound = "SESSION_NOT_FOUND";
 inline constexpr std::string_view kServerRestarted = "SERVER_RESTARTED";
 
+// And those that say that there is no room: for a tensor in its session, of that or of all; for another session.
+inline constexpr std::string_view kQuotaFull = "QUOTA_FULL";
+inline constexpr std::string_view kMemoryFull = "MEMORY_FULL";
+inline constexpr std::string_view kSessionsFull = "SESSIONS_FULL";
+
 // Session::Share: the daemon was not told to take shared memory. The daemon's own word as well.
 inline constexpr std::string_view kSharedMemoryOff = "SHARED_MEMORY_OFF";
 }  // namespace reason
