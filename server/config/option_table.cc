@@ -239,7 +239,8 @@ std::vector<Option> MakeTable() {
              KERND_FIELD(compute.backend), backends),
       Number({"Compute", "cpu-threads", "N", "Threads of the CPU backend. 0: as many CPUs as this process may use."},
              KERND_FIELD(compute.cpu_threads), Zero::kIsTheDefault),
-      Number({"Compute", "io-threads", "N", "Threads that serve gRPC. 0: half of those CPUs, 1 to 8."},
+      Number({"Compute", "io-threads", "N",
+              "Threads that serve gRPC, and as many that move bulk data. 0: half of those CPUs, 1 to 8."},
              KERND_FIELD(compute.io_threads), Zero::kIsTheDefault),
       Prewarm(),
       Boolean(

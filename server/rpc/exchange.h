@@ -37,7 +37,8 @@ class Exchange {
 using ExchangePtr = std::shared_ptr<Exchange>;
 using Handler = std::function<void(const ExchangePtr&)>;
 
-// Takes what a client streams. Runs on the I/O thread of its call, which reads the next message when this one is taken.
+// Takes what a client streams, a message at a time: the next is read when this one is taken. Messages that are large,
+// and the first, are taken on a bulk thread, others on the I/O thread of the call.
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
@@ -48,8 +49,7 @@ class MessageSink {
 };
 using SinkMaker = std::function<std::unique_ptr<MessageSink>(Exchange&)>;
 
-// Makes what a client is streamed. Runs on the I/O thread of its call, which asks for a message when gRPC has taken the
-// one before.
+// Makes what a client is streamed. Is asked for a message, on a bulk thread, when gRPC has taken the one before.
 class MessageSource {
  public:
   virtual ~MessageSource() = default;

@@ -16,6 +16,7 @@ struct Method {
   std::string name;                    // "Compute/Matmul"
   bool compute = false;                // needs a warm engine; refused while starting
   std::int64_t max_message_bytes = 0;  // of one message; 0: the gate's limit
+  bool bulk = false;                   // the handler may take long: not on an I/O thread
   Handler handler = nullptr;           // one request, one reply
   SinkMaker sink = nullptr;            // many requests, one reply
   SourceMaker source = nullptr;        // one request, many replies

@@ -61,10 +61,12 @@ struct Server::Services {
 };
 
 Server::Server(const MethodTable& methods, Gate& gate, core::CallObserver& observer, const TransportOptions& options)
-    : environment_{.methods = methods,
+    : bulk_(options.io_threads),
+      environment_{.methods = methods,
                    .gate = gate,
                    .observer = observer,
                    .watchdog = watchdog_,
+                   .bulk = bulk_,
                    .receive_stall = options.receive_stall,
                    .send_stall = options.send_stall},
       gate_(gate),
@@ -203,6 +205,7 @@ bool Server::Drain(absl::Duration timeout) {
   // What is left is cancelled.
   server_->Shutdown(absl::ToChronoTime(absl::Now()));
   AwaitQuiet();
+  bulk_.Stop();  // nothing is left to do, but the last to have done something may still be at its end
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
   server_.reset();

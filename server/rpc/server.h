@@ -60,6 +60,7 @@ class Server {
   void AwaitQuiet();
 
   Watchdog watchdog_;
+  BulkThreads bulk_;
   CallEnvironment environment_;
   Gate& gate_;
   Health health_;

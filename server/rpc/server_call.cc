@@ -24,9 +24,12 @@ absl::Time DeadlineOf(const grpc::ServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
+// Of a stream. What is not larger is copied sooner than another thread would be awake.
+constexpr std::size_t kQuickMessage = 64 << 10;
+
 // What generic and ordinary calls have in common. Every pending event holds a reference, so a call lives until its last
 // event has fired and its handler has let go. All events of a call fire on the one thread of its queue; Reply and Fail
-// may come from another.
+// may come from another, and where a bulk thread has the call no event of it is pending but that of its end.
 class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCall> {
  public:
   ServerCall(CallEnvironment& environment, grpc::ServerCompletionQueue* queue)
@@ -122,7 +125,8 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
 
   void Handle(const Method& method) {
     if (const absl::Status settled = Settle(method); !settled.ok()) return Fail(settled);
-    method.handler(shared_from_this());
+    if (!method.bulk) return method.handler(shared_from_this());
+    environment_.bulk.Run([&method, call = shared_from_this()] { method.handler(call); });
   }
 
   // A message goes out.
@@ -217,6 +221,12 @@ class GenericCall final : public ServerCall {
 
   // Client streaming: one read in flight, and the next only when this one's bytes are where they belong.
   void TakeMessage() {
+    const bool quick = taken_one_ && request.Length() <= kQuickMessage;
+    taken_one_ = true;
+    quick ? Take() : environment_.bulk.Run([this, call = shared_from_this()] { Take(); });
+  }
+
+  void Take() {
     absl::Status taken = SettleMessage(*method_);
     if (taken.ok()) taken = sink_->Take(request);
     request.Clear();
@@ -237,7 +247,11 @@ class GenericCall final : public ServerCall {
     absl::StatusOr<std::unique_ptr<MessageSource>> source = method_->source(*this);
     if (!source.ok()) return Fail(source.status());
     source_ = *std::move(source);
-    Write();
+    WriteNext();
+  }
+
+  void WriteNext() {
+    environment_.bulk.Run([this, call = shared_from_this()] { Write(); });
   }
 
   void Write() {
@@ -251,7 +265,7 @@ class GenericCall final : public ServerCall {
 
   void OnWritten(bool ok) {
     Arrived();
-    if (ok) return Write();
+    if (ok) return WriteNext();
     Fail(WithDetail(absl::CancelledError("the client left before it had the reply"),
                     {.reason = std::string(reason::kCancelled)}));
   }
@@ -268,7 +282,8 @@ class GenericCall final : public ServerCall {
   grpc::GenericServerAsyncReaderWriter stream_;
   Tag arrived_, read_, written_, done_;
   const Method* method_ = nullptr;
-  std::unique_ptr<MessageSink> sink_;      // of a method whose client streams
+  std::unique_ptr<MessageSink> sink_;  // of a method whose client streams
+  bool taken_one_ = false;
   std::unique_ptr<MessageSource> source_;  // of one that streams itself
   core::SteadyTime reading_since_;
 };

@@ -16,6 +16,7 @@
 
 #include "absl/time/time.h"
 #include "server/core/call_record.h"
+#include "server/rpc/bulk_threads.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/method_table.h"
 #include "server/rpc/watchdog.h"
@@ -35,6 +36,7 @@ struct CallEnvironment {
   Gate& gate;
   core::CallObserver& observer;
   Watchdog& watchdog;
+  BulkThreads& bulk;
   // A body, or a reply, must be through within this and a second for each MiB.
   absl::Duration receive_stall, send_stall;
   std::atomic<std::int64_t> in_flight = 0;

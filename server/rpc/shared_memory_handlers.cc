@@ -77,11 +77,13 @@ Handler Simple(const SharedMemory& shared, Answer answer) {
 void AddSharedMemoryMethods(core::SessionStore& sessions, core::Backend& backend, Handover* handover,
                             std::uint64_t epoch, MethodTable& table) {
   const SharedMemory shared = {sessions, backend, handover, epoch};
-  table.Add(
-      "/kernd.v1.Tensors/RegisterSharedMemory",
-      {.name = "Tensors/RegisterSharedMemory", .handler = Simple<v1::RegisterSharedMemoryRequest>(shared, Register)});
+  table.Add("/kernd.v1.Tensors/RegisterSharedMemory",
+            {.name = "Tensors/RegisterSharedMemory",
+             .bulk = true,
+             .handler = Simple<v1::RegisterSharedMemoryRequest>(shared, Register)});
   table.Add("/kernd.v1.Tensors/UnregisterSharedMemory",
             {.name = "Tensors/UnregisterSharedMemory",
+             .bulk = true,
              .handler = Simple<v1::UnregisterSharedMemoryRequest>(shared, Unregister)});
 }
 
