@@ -260,7 +260,8 @@ void Engine::Submit(CallPtr call) {
   const std::uint64_t sequence = next_sequence_.fetch_add(1, std::memory_order_relaxed);
   call->sequence_.store(sequence, std::memory_order_relaxed);
   if (!queue_.Push(call, sequence)) {
-    call->Finish(WithDetail(absl::UnavailableError("kernd is stopping"), {.reason = std::string(reason::kDraining)}));
+    call->Finish(WithDetail(absl::UnavailableError("kernd is stopping"),
+                            {.reason = std::string(reason::kDraining), .retry_after = absl::Seconds(1)}));
   }
 }
 

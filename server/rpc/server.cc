@@ -23,6 +23,7 @@ constexpr int kPostedCalls = 64;
 
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(1);
 constexpr absl::Duration kCloseGrace = absl::Milliseconds(500);
+constexpr absl::Duration kSilence = absl::Milliseconds(50);
 
 // An event that tells that all before it in a queue have fired.
 struct Barrier final : EventTag {
@@ -186,6 +187,19 @@ void Server::AwaitQuiet() {
   }
 }
 
+// A refusal reaches its client if the connection is up until it has been read. Clients that were refused come again
+// when they were told to, in a second; those that do not wait are not waited for, either.
+void Server::AwaitSilence(absl::Time limit) {
+  std::int64_t heard = -1;
+  absl::Time since = absl::Now();
+  while (absl::Now() < std::min(since + kSilence, limit)) {
+    const std::int64_t arrived = environment_.arrived.load(std::memory_order_relaxed);
+    if (arrived != heard || in_flight() != 0) since = absl::Now();
+    heard = arrived;
+    absl::SleepFor(kDrainPoll);
+  }
+}
+
 bool Server::Drain(absl::Duration timeout) {
   gate_.Close();
   acceptor_->Stop();
@@ -196,6 +210,7 @@ bool Server::Drain(absl::Duration timeout) {
   while (in_flight() != 0 && absl::Now() < deadline) absl::SleepFor(kDrainPoll);
   const bool clean = in_flight() == 0;
   if (clean) {
+    AwaitSilence(absl::Now() + kCloseGrace);
     // Connections end before the server does. A call that comes while gRPC shuts down is reset, which its client sees
     // as CANCELLED and does not repeat; one whose connection ends is UNAVAILABLE, and goes elsewhere.
     const absl::Time grace = absl::Now() + kCloseGrace;

@@ -58,6 +58,7 @@ class Server {
   void Listen(grpc::ServerCompletionQueue* queue);
   void Poll(grpc::ServerCompletionQueue* queue);
   void AwaitQuiet();
+  void AwaitSilence(absl::Time limit);
 
   Watchdog watchdog_;
   BulkThreads bulk_;

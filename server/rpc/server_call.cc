@@ -88,6 +88,7 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
     arrived = core::SteadyNow();
     core::StageTimer timer(record.stages, core::Stage::kHeaders);
     environment_.in_flight.fetch_add(1, std::memory_order_relaxed);
+    environment_.arrived.fetch_add(1, std::memory_order_relaxed);
     deadline = DeadlineOf(context());
     const Method* method = environment_.methods.Find(path);
     record.method = method != nullptr ? method->name : "unknown";

@@ -40,6 +40,7 @@ struct CallEnvironment {
   // A body, or a reply, must be through within this and a second for each MiB.
   absl::Duration receive_stall, send_stall;
   std::atomic<std::int64_t> in_flight = 0;
+  std::atomic<std::int64_t> arrived = 0;  // calls, since the start
 };
 
 // Waits for the next generic call on `queue`, serves it, and waits for the one after it as soon as it has arrived.

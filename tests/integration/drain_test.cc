@@ -15,6 +15,7 @@
 #include "tests/support/pending_call.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/requests.h"
+#include "tests/support/session_client.h"
 
 namespace kernd::testing {
 namespace {
@@ -132,6 +133,27 @@ TEST(Drain, WatchesEndWhileTheirConnectionServesOn) {
   endless.Cancel();
   EXPECT_EQ(endless.Finish().error_code(), StatusCode::CANCELLED);
   EXPECT_EQ(daemon->Wait(20), 0) << daemon->Log();
+}
+
+// A refusal is of use only with its reason, for which its connection must be up a while longer: not only calls that
+// come in the drain's time are told, but those that come when nothing is in flight any more as well, uploads among
+// them.
+TEST(Drain, CallsThatComeAtTheEndAreToldWhy) {
+  const auto daemon = Daemon::Start();
+  ASSERT_NE(daemon, nullptr);
+  SessionClient session(daemon->endpoint());
+  const std::string data = TensorBytes(1000);
+  ASSERT_TRUE(session.PutAll(1, data).status.ok());
+  daemon->Signal(SIGTERM);
+  RawReply reply;
+  while ((reply = session.PutAll(1, data)).status.ok()) {
+  }
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(reply.reason, "DRAINING") << "call " << i << ": " << reply.status.error_message();
+    ASSERT_TRUE(reply.retry_after_s.has_value());
+    reply = session.PutAll(1, data);
+  }
+  EXPECT_EQ(daemon->Wait(20), 0) << "clients that do not wait are not waited for";
 }
 
 // Calls that do not end in time are cancelled: exit code 1, and no abort, whatever stage they are in.
