@@ -4,10 +4,13 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "kernd/kernels/error.h"
 #include "server/rpc/server_call.h"
+#include "server/rpc/status_codec.h"
 
 namespace kernd::rpc {
 namespace {
@@ -16,6 +19,12 @@ namespace pb = grpc::health::v1;
 
 constexpr char kLiveness[] = "liveness";
 constexpr const char* kServices[] = {"", "kernd.v1.Compute", "kernd.v1.Device", "kernd.v1.KvCache", "kernd.v1.Tensors"};
+
+// As calls are told (server/rpc/gate.h).
+absl::Status Draining() {
+  return WithDetail(absl::UnavailableError("kernd is draining"),
+                    {.reason = std::string(reason::kDraining), .retry_after = absl::Seconds(1)});
+}
 
 }  // namespace
 
@@ -134,8 +143,7 @@ class Health::WatchCall final : public std::enable_shared_from_this<WatchCall> {
       writer_.Write(response, Arm(written_, &WatchCall::OnWritten));
     } else if (ending_) {
       finished_ = true;
-      writer_.Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "kernd is draining"),
-                     Arm(finished_tag_, &WatchCall::OnFinished));
+      writer_.Finish(ToGrpc(Draining()), Arm(finished_tag_, &WatchCall::OnFinished));
     }
   }
 

@@ -108,6 +108,8 @@ TEST(Drain, WatchesEndWhileTheirConnectionServesOn) {
     const grpc::Status status = reader.Finish();
     EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
     EXPECT_EQ(status.error_message(), "kernd is draining");
+    EXPECT_EQ(Explained(status).reason, "DRAINING");
+    EXPECT_TRUE(Explained(status).retry_after_s.has_value());
   };
   grpc::ClientContext early_context, late_context;
   const auto early = watch(early_context);
