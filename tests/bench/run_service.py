@@ -28,6 +28,7 @@ SIZES = "16KiB,128KiB,384KiB,2MiB,6MiB,24MiB,192MiB,1GiB"
 QUICK = {"sizes": "16KiB,24MiB", "rounds": 2, "seconds": 0.1, "series_bytes": 256 << 20, "budget": 60.0}
 FULL = {"sizes": SIZES, "rounds": 5, "seconds": 0.2, "series_bytes": 4 << 30, "budget": 480.0}
 LARGEST_OF_MANY = plan.size("192MiB")  # where there is more than one client
+TELLING = 8 << 20  # bytes of a call whose rate is that of bytes
 OPEN_SIZES = ("16KiB", "384KiB", "24MiB")
 BESIDE = ("16KiB", "1GiB")   # small calls, and the uploads beside them
 BESIDE_RATE = 200            # small calls a second
@@ -89,10 +90,11 @@ class Run:
         self.closed = {}  # (size, clients) -> {Series: Samples}
 
     def seconds_for(self, moved_bytes):
-        """How long kernd would take with a stock client, as far as is known; little takes no time."""
+        """How long kernd would take with a stock client, as far as is known; little takes no time, and small calls, of
+        which the bytes are the least part, say nothing of large ones."""
         known = [(size.call_bytes, report.gb_per_s(samples[series]))
                  for (size, count), samples in self.closed.items() for series in samples
-                 if count == 1 and series == plan.PLACES[0].kernd]
+                 if count == 1 and series == plan.PLACES[0].kernd and size.call_bytes >= TELLING]
         rate = max(known, default=(0, 0))[1]
         return moved_bytes / rate / 1e9 if rate > 0 and moved_bytes > 1 << 30 else 0
 

@@ -130,7 +130,7 @@ class LoadTest(unittest.TestCase):
 class RunTest(unittest.TestCase):
     def test_rows_of_a_run(self):
         with tempfile.TemporaryDirectory() as out:
-            run = run_service(out, "--clients", "1,2", "--places", "inline,inline-unix", "--extras", "open", "--",
+            run = run_service(out, "--clients", "1,2", "--places", "inline,inline-unix,shm", "--extras", "open", "--",
                               "--backend", "cpu")
             self.assertEqual(run.returncode, 0, run.stdout)
             kept = json.loads((pathlib.Path(out) / "test-service.json").read_text())
@@ -148,7 +148,8 @@ class RunTest(unittest.TestCase):
                 python = {peer for peer in peers - PEERS if peer.startswith("grpcio-")}
                 self.assertEqual(peers - PEERS, python)
                 self.assertEqual(not python, "SKIPPED: " in run.stdout, run.stdout)
-            self.assertIn((f"service/inline-unix/16KiB/c{count}", "unix-socket"), pairs)
+            for place, peer in (("inline-unix", "unix-socket"), ("shm", "unix-socket"), ("shm", "memcpy")):
+                self.assertIn((f"service/{place}/16KiB/c{count}", peer), pairs)
             self.assertIn((f"{name}/open", "grpc-raw-echo"), pairs)
         for row in kept["results"]:
             self.assertGreater(row["value"], 0, row)

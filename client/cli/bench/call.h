@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/cli/bench/mix.h"
+#include "client/cli/bench/shared_room.h"
 #include "client/cli/operands.h"
 #include "kernd/client/client.h"
 
@@ -19,12 +21,14 @@ enum class Place : std::uint8_t {
   kInline,    // in each request and reply
   kStriped,   // over several connections, each time
   kResident,  // operands are there, from before the first call; results as with kAuto
+  kShared,    // operands and results lie in memory that the daemon, on the same host, sees as well
 };
 
 struct BenchReply {
   client::Tensor result;
   client::Timing timing;
   client::KernelUsed kernel;
+  SharedRoom::Slot slot;  // kShared: where the result lies
 };
 
 class BenchCall {
@@ -36,7 +40,11 @@ class BenchCall {
   // Not beside any other member.
   absl::Status MoveTo(const client::Session& session, std::uint64_t* next_id, const client::CallOptions& options);
 
-  // Thread-safe.
+  // Puts the operands into memory of `session`, which outlives this, with room for the results of `in_flight` calls at
+  // once. Not beside any other member.
+  absl::Status Share(const client::Session& session, int in_flight, const client::CallOptions& options);
+
+  // Thread-safe. The reply goes before this does.
   absl::StatusOr<BenchReply> Call(const client::Client& client, const client::CallOptions& options) const;
 
   // Makes the first call, which the others are held against. Not beside any other member.
@@ -46,7 +54,7 @@ class BenchCall {
 
   const BenchProblem& problem() const { return problem_; }
   const client::KernelUsed& kernel() const { return first_.kernel; }  // of the first call
-  // Of a call's operands, those that are sent, and of its result.
+  // Of a call's operands, those that are sent or shared, and of its result.
   std::int64_t sent_bytes() const { return sent_bytes_; }
   std::int64_t received_bytes() const { return std::ssize(first_.result.bytes()); }
 
@@ -55,6 +63,7 @@ class BenchCall {
   Operands operands_;  // the arguments point into it
   std::variant<client::MatmulArgs, client::AttentionArgs> args_;
   const client::Session* session_ = nullptr;
+  std::unique_ptr<SharedRoom> operand_room_, room_;  // kShared; the latter, of results, outlives the first reply
   std::int64_t sent_bytes_ = 0;
   BenchReply first_;
 };

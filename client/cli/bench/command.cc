@@ -1,4 +1,5 @@
 // kernctl bench: loads on a daemon, one after the other.
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/bench/call.h"
 #include "client/cli/bench/load.h"
@@ -123,6 +125,7 @@ absl::StatusOr<std::vector<Load>> LoadsOf(const Flags& flags) {
 Place PlaceOf(const std::string& name) {
   if (name == "inline") return Place::kInline;
   if (name == "striped") return Place::kStriped;
+  if (name == "shared") return Place::kShared;
   return name == "resident" ? Place::kResident : Place::kAuto;
 }
 
@@ -133,17 +136,31 @@ absl::StatusOr<client::Client> Connect(const Context& context, int connections, 
   return client::Client::Connect(options);
 }
 
-// The connections stand, resident operands are in `*session`, and every call has been answered once, as it must be;
-// what the daemon is.
+// That the socket of shared memory cannot be reached says nothing of the connection, which stands.
+absl::Status SharedMemoryError(const absl::Status& status) {
+  if (client::DetailsOf(status).reason != client::reason::kNotConnected) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat("--place shared: ", status.message(),
+                   "; the daemon's --shared-memory-socket must be on this host, and open to this user"));
+}
+
+// The connections stand, operands are in `*session` where they shall stay at the daemon or be shared with it, and every
+// call has been answered once, as it must be; what the daemon is. At most `in_flight` calls are made at once.
 absl::StatusOr<client::Capabilities> Prepare(const Context& context, const client::Client& client, Place place,
-                                             std::optional<client::Session>* session, std::vector<BenchCall>& calls) {
+                                             int in_flight, std::optional<client::Session>* session,
+                                             std::vector<BenchCall>& calls) {
   const client::CallOptions options = context.CallOptions();
   KERND_ASSIGN_OR_RETURN(client::Capabilities daemon, client.GetCapabilities(options));
   KERND_RETURN_IF_ERROR(client.AwaitConnection(context.Timeout()));
-  if (place == Place::kResident) {
+  if (place == Place::kResident || place == Place::kShared) {
     KERND_ASSIGN_OR_RETURN(*session, client.OpenSession({.label = "kernctl bench"}, options));
-    std::uint64_t next_id = 1;
-    for (BenchCall& call : calls) KERND_RETURN_IF_ERROR(call.MoveTo(**session, &next_id, options));
+  }
+  std::uint64_t next_id = 1;
+  for (BenchCall& call : calls) {
+    if (place == Place::kResident) KERND_RETURN_IF_ERROR(call.MoveTo(**session, &next_id, options));
+    if (place == Place::kShared) {
+      KERND_RETURN_IF_ERROR(SharedMemoryError(call.Share(**session, in_flight, options)));
+    }
   }
   for (BenchCall& call : calls) KERND_RETURN_IF_ERROR(call.First(client, options));
   return daemon;
@@ -173,7 +190,9 @@ int RunBench(const Context& context, const Flags& flags) {
   const Place place = PlaceOf(flags.place);
   const absl::StatusOr<client::Client> client = Connect(context, flags.connections, place);
   if (!client.ok()) return context.BadArguments(client.status());
-  const absl::StatusOr<client::Capabilities> daemon = Prepare(context, *client, place, &session, *calls);
+  int in_flight = 0;
+  for (const Load& load : *loads) in_flight = std::max(in_flight, load.concurrency);
+  const absl::StatusOr<client::Capabilities> daemon = Prepare(context, *client, place, in_flight, &session, *calls);
   if (!daemon.ok()) return context.CallFailed(daemon.status());
 
   BenchSettings settings{
@@ -272,9 +291,10 @@ void AddBench(CLI::App& app, const Context& context, Action& action) {
   command->add_flag("--causal", flags->causal, "Attention: row i sees no key after its own position")->excludes(mix);
   command
       ->add_option("--place", flags->place,
-                   "Tensors go inline, in each request and reply; striped over several connections; or operands stay "
-                   "at the daemon, resident. auto: as the library chooses by size")
-      ->check(CLI::IsMember({"auto", "inline", "striped", "resident"}))
+                   "Tensors go inline, in each request and reply; striped over several connections; operands stay at "
+                   "the daemon, resident; or operands and results lie in memory that is shared with a daemon on this "
+                   "host. auto: as the library chooses by size")
+      ->check(CLI::IsMember({"auto", "inline", "striped", "resident", "shared"}))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "Of operands, arrivals and draws")
       ->transform(WholeNumber<std::uint64_t>(0))

@@ -114,9 +114,9 @@ BenchReport::BenchReport(const Context& context, const BenchSettings& settings, 
                        " arrivals, at most ", load.concurrency, " in flight, latency from the time a call was due");
   }
   context.out << how << '\n'
-              << settings.connections << (settings.connections == 1 ? " connection" : " connections") << "; each row "
-              << absl::FormatDuration(load.warmup) << " of warm-up and " << absl::FormatDuration(load.duration)
-              << " measured; seed " << load.seed << "\n\n";
+              << settings.connections << (settings.connections == 1 ? " connection" : " connections") << ", place "
+              << settings.place << "; each row " << absl::FormatDuration(load.warmup) << " of warm-up and "
+              << absl::FormatDuration(load.duration) << " measured; seed " << load.seed << "\n\n";
   std::vector<std::string> heads = {open_ ? "offered/s" : "in flight", "calls/s", "sent", "received"};
   for (const char* name : kQuantileNames) heads.push_back(name);
   heads.push_back("max");

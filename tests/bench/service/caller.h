@@ -34,6 +34,7 @@ MakeCaller MakeKerndInline;    // kernd::client, one channel
 MakeCaller MakeKerndStriped;   // kernd::client, several connections
 MakeCaller MakeKerndAuto;      // kernd::client as it comes
 MakeCaller MakeKerndResident;  // kernd::client, A resident
+MakeCaller MakeKerndShared;    // kernd::client, A and the result in shared memory
 MakeCaller MakeSocket;         // one plain socket, blocking
 MakeCaller MakeSocket8;        // eight, a thread each
 MakeCaller MakeMemcpy;         // no server: operand and result are copied once in this process

@@ -1,4 +1,5 @@
 // kernd's own client library. Operands lie in the caller's memory, and so do the results.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,45 @@ class ResidentCaller : public Caller {
   std::vector<float> d_;
 };
 
+// A and D lie in memory that the daemon sees as well.
+class SharedCaller : public Caller {
+ public:
+  static absl::StatusOr<std::unique_ptr<Caller>> Make(client::Client client, std::int64_t rows) {
+    absl::StatusOr<client::Session> session = client.OpenSession();
+    if (!session.ok()) return session.status();
+    absl::StatusOr<client::SharedBuffer> a = session->Share(rows * kDepth * std::int64_t{sizeof(float)});
+    if (!a.ok()) return a.status();
+    absl::StatusOr<client::SharedBuffer> d = session->Share(rows * std::int64_t{sizeof(float)});
+    if (!d.ok()) return d.status();
+    const std::vector<float> values = MakeA(rows);
+    std::copy(values.begin(), values.end(), a->as<float>().begin());
+    return std::unique_ptr<Caller>(
+        new SharedCaller(std::move(client), *std::move(session), *std::move(a), *std::move(d), rows));
+  }
+
+  absl::Status Call() override {
+    rows_of_d().back() = kNoResult;
+    return session_
+        .Matmul({.a = client::TensorView{DataType::kF32, {rows_, kDepth}, a_.bytes()},
+                 .b = View(kB, {kDepth, 1}),
+                 .d = {.into = std::as_writable_bytes(rows_of_d())}})
+        .status();
+  }
+  std::span<const float> d() const override { return rows_of_d(); }
+
+ private:
+  SharedCaller(client::Client client, client::Session session, client::SharedBuffer a, client::SharedBuffer d,
+               std::int64_t rows)
+      : client_(std::move(client)), session_(std::move(session)), a_(std::move(a)), d_(std::move(d)), rows_(rows) {}
+
+  std::span<float> rows_of_d() const { return d_.as<float>(); }
+
+  const client::Client client_;
+  const client::Session session_;
+  const client::SharedBuffer a_, d_;
+  const std::int64_t rows_;
+};
+
 absl::StatusOr<std::unique_ptr<Caller>> Make(const std::string& target, std::int64_t rows, client::Transfer transfer) {
   absl::StatusOr<client::Client> client = Connect(target, transfer);
   if (!client.ok()) return client.status();
@@ -105,6 +145,12 @@ absl::StatusOr<std::unique_ptr<Caller>> MakeKerndResident(const std::string& tar
   absl::StatusOr<client::Client> client = Connect(target, client::Transfer::kAuto);
   if (!client.ok()) return client.status();
   return ResidentCaller::Make(*std::move(client), rows);
+}
+
+absl::StatusOr<std::unique_ptr<Caller>> MakeKerndShared(const std::string& target, std::int64_t rows) {
+  absl::StatusOr<client::Client> client = Connect(target, client::Transfer::kInline);
+  if (!client.ok()) return client.status();
+  return SharedCaller::Make(*std::move(client), rows);
 }
 
 }  // namespace kernd::bench

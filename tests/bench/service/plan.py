@@ -35,6 +35,9 @@ PLACES = [
     Place("inline-client", Series("kernd", "kernd-inline"), {RAW: Series("raw", "kernd-inline"), **FLOORS}),
     Place("striped", Series("kernd", "kernd-striped"), FLOORS),
     Place("auto", Series("kernd", "kernd-auto"), FLOORS),
+    # Nothing but the request and the reply travels; operands and result are counted all the same.
+    Place("shm", Series("kernd", "kernd-shared"),
+          {UNIX: Series("socket-unix", "socket"), MEMCPY: Series("none", "memcpy")}),
     # A third of the operands' bytes in, as many out; the rest lies at the daemon.
     Place("resident", Series("kernd", "kernd-resident"), {}),
     Place("resident-stock", Series("kernd", "stock-resident"), {}),

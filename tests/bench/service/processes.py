@@ -25,14 +25,15 @@ class NotThere(Exception):
 
 
 class Kernd(daemon.Daemon):
-    """A daemon on a TCP port and a unix socket. SystemExit where it does not start."""
+    """A daemon on a TCP port and a unix socket, that takes shared memory. SystemExit where it does not start."""
 
     def __init__(self, bin_folder, flags):
         self.own = tempfile.TemporaryDirectory(prefix="kernd-bench-")
         self.log = open(f"{self.own.name}/log", "w+", encoding="utf-8")
         self.unix = f"unix:{self.own.name}/socket"
         try:
-            own_flags = ["--listen", self.unix, "--log-calls", "false", "--max-message-bytes", "2047MiB"]
+            own_flags = ["--listen", self.unix, "--log-calls", "false", "--max-message-bytes", "2047MiB",
+                         "--shared-memory-socket", f"{self.own.name}/shared", "--shared-memory-limit", "50%"]
             super().__init__(bin_folder, [*own_flags, *flags], self.log)
         except SystemExit as failed:
             self.log.seek(0)
