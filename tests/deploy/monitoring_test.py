@@ -156,7 +156,7 @@ class LoadedDaemonTest(unittest.TestCase):
     def start_kernd(self):
         ports = self.folder / "ports"
         self.start("kernd", BIN / "kernd", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
-                   "--port-file", ports, "--backend", "cpu", "--memory-limit", "16MiB", "--log-calls", "false")
+                   "--port-file", ports, "--backend", "cpu", "--memory-limit", "4MiB", "--log-calls", "false")
         text = self.eventually(lambda: ports.read_text() if ports.exists() else None)
         self.grpc, self.http = (re.search(rf"^{name}=(.*)$", text, re.MULTILINE)[1] for name in ("grpc", "http"))
 
@@ -188,7 +188,7 @@ class LoadedDaemonTest(unittest.TestCase):
         kinds = [("Compute/Matmul", 0, "matmul", "--random", "256x256x256"),
                  ("Compute/Attention", 0, "attention", "--random", "1x4x128x64"),
                  ("Compute/Matmul", 3, "matmul", "--random", "64x64x64", "--kernel", "no_such_kernel"),
-                 ("Compute/Matmul", 3, "matmul", "--random", "4096x4096x16")]  # TOO_LARGE: a result of 32 MiB
+                 ("Compute/Matmul", 3, "matmul", "--random", "2048x1024x16")]  # TOO_LARGE: a result of 8 MiB
         lost = 0
         while not stop.is_set():
             for method, code, *arguments in kinds:
