@@ -24,22 +24,15 @@ std::string WhyNot(const Variant& variant, const Problem& p, const Geometry& g, 
   return variant.why_not(p, g, device);
 }
 
-bool MayBeTuned(const MatmulProblem& p) {
-  return p.numerics != Numerics::kBatchInvariant;
-}
-bool MayBeTuned(const AttentionProblem&) {
-  return true;  // a row's bits depend on the variant alone
-}
-
 // The variant that was measured to be the quickest, if it can still be had.
 template <typename Variant, typename Problem, typename Geometry>
 const Variant* Tuned(absl::Span<const Variant> variants, const Problem& p, const Geometry& g, DataType dtype,
                      const DeviceInfo& device, const TunedChoices* tuned) {
-  if (tuned == nullptr || tuned->empty() || !MayBeTuned(p)) return nullptr;
-  const auto choice = tuned->find(TuningKey(p, g));
-  if (choice == tuned->end()) return nullptr;
+  const TunedChoice* const choice = FindTuned(tuned, p, g);
+  if (choice == nullptr) return nullptr;
   const auto variant = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) {
-    return v.info.name == choice->second.kernel && WhyNot(v, p, g, dtype, device).empty();
+    return v.info.name == choice->kernel && (!choice->tile || v.info.tile == choice->tile) &&
+           WhyNot(v, p, g, dtype, device).empty();
   });
   return variant == variants.end() ? nullptr : &*variant;
 }
@@ -53,7 +46,7 @@ absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, s
                                            const Geometry& g, DataType dtype, const KernelRequest& request,
                                            const DeviceInfo& device, const TunedChoices* tuned) {
   const bool forced = !request.name.empty() || request.tile.has_value();
-  if (!forced) {
+  if (!forced && !request.untuned) {
     if (const Variant* const measured = Tuned(variants, p, g, dtype, device, tuned)) {
       return Choice<Variant>{measured, ChoiceReason::kTuned};
     }

@@ -9,7 +9,7 @@
 #include "server/cpu/backend.h"
 #include "server/gpu/backend.h"
 #include "server/gpu/open.h"
-#include "server/gpu/tuning_file.h"
+#include "server/tune/tuning_file.h"
 
 namespace kernd {
 namespace {
@@ -28,21 +28,32 @@ absl::StatusOr<std::int64_t> GpuMemoryLimit(const config::GpuOptions& options, g
   return options.memory.Of(std::max<std::int64_t>(free - kHeadroom, free / 2));
 }
 
-// A file that cannot be used costs time, not the start.
-TunedChoices ReadTuned(const std::string& path, const DeviceInfo& device, SelectedBackend& selected) {
-  if (path.empty()) return {};
+std::string BuildName() {
   const config::BuildInfo& build = config::GetBuildInfo();
-  const std::string name = absl::StrCat(build.version, " (", build.revision, "), CUDA ", build.cuda_toolkit);
-  absl::StatusOr<TunedChoices> choices = gpu::ReadTuningFile(path, TuningVersionOf(device, name));
-  if (choices.ok()) {
-    selected.tuning_file = "loaded";
-    return *std::move(choices);
+  return absl::StrCat(build.version, " (", build.revision, "), CUDA ", build.cuda_toolkit);
+}
+
+const char* StateOf(const absl::Status& read) {
+  switch (read.code()) {
+    case absl::StatusCode::kOk: return "loaded";
+    case absl::StatusCode::kNotFound: return "missing";
+    case absl::StatusCode::kFailedPrecondition: return "stale";
+    case absl::StatusCode::kPermissionDenied: return "unsafe";
+    default: return "damaged";
   }
-  selected.tuning_file = absl::IsNotFound(choices.status())             ? "missing"
-                         : absl::IsFailedPrecondition(choices.status()) ? "stale"
-                                                                        : "damaged";
-  selected.tuning_said = std::string(choices.status().message());
-  return {};
+}
+
+// A file that cannot be used costs time, not the start.
+void ReadTuned(const std::string& path, SelectedBackend& selected) {
+  selected.tuning_version = selected.backend->TuningVersionFor(BuildName());
+  if (path.empty()) return;
+  absl::StatusOr<TunedChoices> choices = tune::ReadTuningFile(path, selected.tuning_version);
+  selected.tuning_file = StateOf(choices.status());
+  if (choices.ok()) {
+    selected.backend->tuned().Replace(*std::move(choices));
+  } else {
+    selected.tuning_said = std::string(choices.status().message());
+  }
 }
 
 std::int64_t ResidentLimit(const config::SessionOptions& options, std::int64_t memory_limit) {
@@ -63,7 +74,6 @@ absl::StatusOr<SelectedBackend> OpenGpu(const config::ServerOptions& all,
   backend.pinned_bytes = options.pinned_bytes;
   backend.on_lost = std::move(on_lost);
   backend.debug_checks = all.compute.debug_checks;
-  backend.tuned = ReadTuned(options.tuning_file, driver->device(), selected);
   KERND_ASSIGN_OR_RETURN(selected.backend, gpu::MakeBackend(std::move(driver), gpu::BuiltKernels(), backend));
   return selected;
 }
@@ -93,6 +103,7 @@ absl::StatusOr<SelectedBackend> SelectBackend(const config::ServerOptions& optio
     selected.memory_limit = options.limits.memory_bytes;
     selected.resident_limit = ResidentLimit(options.sessions, selected.memory_limit);
   }
+  ReadTuned(options.compute.tuning_file, selected);
   const std::vector<std::string> devices = gpu::ListDevices();
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!selected.on_gpu) {

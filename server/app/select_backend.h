@@ -18,9 +18,10 @@ struct SelectedBackend {
   std::int64_t resident_limit = 0;    // of these, for tensors of sessions
   std::string kept_back;              // why `auto` did not take the GPU; empty where it did, or was not asked
   std::vector<std::string> not_used;  // one line for each GPU that does not serve, and why
-  std::string tuning_file = "none";   // what became of it: "missing", "loaded", "stale", "damaged"
+  std::string tuning_file = "none";   // what became of it: "missing", "loaded", "stale", "unsafe", "damaged"
   std::string tuning_said;            // for the log, where it is not used
   bool on_gpu = false;
+  TuningVersion tuning_version;       // of what is measured here
 };
 
 // `auto` takes the GPU where there is one that works, else the CPU. `cuda` is the GPU or an error:

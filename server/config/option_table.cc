@@ -248,6 +248,11 @@ std::vector<Option> MakeTable() {
            "Look for NaN and infinities in operands and results, and for writes past results. Slow; what is found is "
            "logged and counted, and a result that was written past is not sent."},
           KERND_FIELD(compute.debug_checks)),
+      Text({"Compute", "tuning-file", "PATH",
+            "Kernels that were measured to be the quickest. Read at the start: one of another device, driver, library "
+            "or build, one that others may write, or a damaged one is not used, and counted. Lets clients tune "
+            "(kernctl tune), which writes it. Empty: none."},
+           KERND_FIELD(compute.tuning_file)),
 
       Number({"GPU", "gpu-device", "N", "Which GPU serves, as the driver counts them. One daemon serves one GPU."},
              KERND_FIELD(gpu.device)),
@@ -258,11 +263,6 @@ std::vector<Option> MakeTable() {
              KERND_FIELD(gpu.executors)),
       Bytes({"GPU", "pinned-memory", "BYTES", "Page-locked host memory for results, taken at the start."},
             KERND_FIELD(gpu.pinned_bytes)),
-      Text({"GPU", "tuning-file", "PATH",
-            "Kernels that were measured to be the quickest. One of another GPU, driver or build, or a damaged one, is "
-            "not "
-            "used, and counted. Empty: none."},
-           KERND_FIELD(gpu.tuning_file)),
 
       PartOf(
           {"Sessions", "resident-memory", "BYTES|PERCENT",

@@ -59,6 +59,7 @@ struct ComputeOptions {
   int io_threads = 0;                // never 0 after DefaultOptions
   std::vector<std::string> prewarm;  // shapes, as server/core/shape_list.h has them
   bool debug_checks = false;         // look for NaN, infinities and writes past results
+  std::string tuning_file;           // of measured choices; empty: none, and nobody may tune
 };
 
 // So many bytes, or a part of something.
@@ -77,7 +78,6 @@ struct GpuOptions {
   Share memory = {.percent = 90};                       // of what is free at the start
   int executors = 4;                                    // calls that run at once
   std::int64_t pinned_bytes = std::int64_t{512} << 20;  // page-locked memory for results
-  std::string tuning_file;                              // of measured choices; empty: none
 };
 
 // Tensors that clients keep in the daemon.

@@ -16,6 +16,7 @@
 #include "server/core/call.h"
 #include "server/core/program.h"
 #include "server/core/tensor_memory.h"
+#include "server/core/tuned_table.h"
 
 namespace kernd::core {
 
@@ -66,6 +67,14 @@ class Backend {
   // INVALID_ARGUMENT or UNIMPLEMENTED with field, value and rule.
   virtual absl::StatusOr<StepPlan> PlanStep(const Step& step) const = 0;
 
+  // Choices that were measured: PlanStep takes them where they run and the step lets it (kernd/kernels/tuning.h).
+  TunedTable& tuned() { return tuned_; }
+  const TunedTable& tuned() const { return tuned_; }
+  // What such choices hold for here, with a build of this name.
+  virtual TuningVersion TuningVersionFor(std::string_view build) const {
+    return Printable(TuningVersion{.device = std::string(device_id()), .build = std::string(build)});
+  }
+
   // Loads and runs once whatever the first call would otherwise wait for. `progress` is called now and then.
   using Progress = std::function<void(int done, int total, std::string_view what)>;
   virtual absl::Status Prewarm(const Progress& progress) = 0;
@@ -104,6 +113,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<TensorMemory>> AllocateTensor(std::int64_t /*bytes*/) {
     return absl::UnimplementedError("this backend keeps no tensors");
   }
+
+ private:
+  TunedTable tuned_;
 };
 
 }  // namespace kernd::core

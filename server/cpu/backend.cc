@@ -40,7 +40,11 @@ class CpuBackend final : public core::Backend {
   std::vector<VariantInfo> Variants() const override { return cpu::Variants(); }
   std::vector<core::DtypeSupport> Support() const override { return cpu::Support(); }
   absl::StatusOr<core::StepPlan> PlanStep(const core::Step& step) const override {
-    return std::visit([this](const auto& s) { return Plan(s, options_.threads); }, step);
+    const std::shared_ptr<const TunedChoices> measured = tuned().Read();
+    return std::visit([&](const auto& s) { return Plan(s, options_.threads, measured.get()); }, step);
+  }
+  TuningVersion TuningVersionFor(std::string_view build) const override {
+    return VersionOf(options_.threads, build);
   }
   absl::Status Prewarm(const Progress& progress) override;
   int Executors() const override { return 1; }

@@ -10,6 +10,7 @@
 #include "server/cpu/attention.h"
 #include "server/cpu/isa.h"
 #include "server/cpu/matmul.h"
+#include "server/cpu/onednn.h"
 
 namespace kernd::cpu {
 namespace {
@@ -75,6 +76,14 @@ std::vector<core::DtypeSupport> Support() {
     }
   }
   return rows;
+}
+
+TuningVersion VersionOf(int threads, std::string_view build) {
+  const std::string model = CpuInfo("model name");
+  return Printable({.device = absl::StrCat(model.empty() ? "cpu" : model, ", ", std::string(Name(BestIsa()))),
+                    .processors = threads,
+                    .library = onednn::Version(),
+                    .build = std::string(build)});
 }
 
 }  // namespace kernd::cpu

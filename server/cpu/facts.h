@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernd/kernels/tuning.h"
 #include "server/core/backend.h"
 
 namespace kernd::cpu {
@@ -16,5 +17,7 @@ core::DeviceDescription Describe(int threads, std::int64_t memory_total);
 std::vector<VariantInfo> Variants();
 // Of every operation, each type that operands may have.
 std::vector<core::DtypeSupport> Support();
+// Of what is measured here.
+TuningVersion VersionOf(int threads, std::string_view build);
 
 }  // namespace kernd::cpu

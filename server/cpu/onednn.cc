@@ -130,6 +130,12 @@ class Cache {
 
 }  // namespace
 
+std::string Version() {
+  const dnnl_version_t& version = *dnnl_version();
+  return absl::StrCat("onednn ", version.major, ".", version.minor, ".", version.patch, " (",
+                      std::string(version.hash).substr(0, 12), ")");
+}
+
 bool IsNative(DataType dtype) {
   if (dtype == DataType::kF32) return true;
 #ifdef KERND_CPU_X86

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,9 @@ struct GemmShape {
 
   auto operator<=>(const GemmShape&) const = default;
 };
+
+// "onednn 2.6.3 (52b5f107dd9c)", of the library that is loaded.
+std::string Version();
 
 // Whether this CPU multiplies the type in its hardware, and exactly for I8 (without VNNI, 16-bit sums could saturate).
 bool IsNative(DataType dtype);

@@ -52,9 +52,21 @@ bool IsSmall(double flops, std::int64_t bytes) {
   return flops <= kInlineFlops && bytes <= kInlineBytes;
 }
 
+// By `choose`, the kernel that was measured to be the quickest or, where there is none, the rule's.
+template <typename Choose>
+auto ChooseMeasured(const KernelRequest& request, const TunedChoice* tuned, const Choose& choose)
+    -> decltype(choose(request)) {
+  if (tuned != nullptr && request.name.empty() && !request.tile && !request.untuned) {
+    auto choice = choose({.name = tuned->kernel, .tile = tuned->tile});
+    if (choice.ok()) choice->reason = ChoiceReason::kTuned;
+    if (choice.ok()) return choice;  // else it cannot be had: a file is not trusted
+  }
+  return choose(request);
+}
+
 }  // namespace
 
-absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads) {
+absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads, const TunedChoices* measured) {
   const MatmulProblem& p = step.problem;
   auto prepared = std::make_unique<PreparedMatmul>();
   KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
@@ -67,7 +79,10 @@ absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads) {
   const double flops = 2.0 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n) *
                        static_cast<double>(g.k);
   const bool small = IsSmall(flops, plan.memory.naive);
-  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseMatmul(p, g, step.kernel, small ? 1 : threads));
+  KERND_ASSIGN_OR_RETURN(prepared->choice,
+                         ChooseMeasured(step.kernel, FindTuned(measured, p, g), [&](const KernelRequest& wanted) {
+                           return ChooseMatmul(p, g, wanted, small ? 1 : threads);
+                         }));
   prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
   plan.memory.workspace = prepared->choice.workspace_bytes;
   plan.kernel = prepared->choice.name;
@@ -77,7 +92,7 @@ absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads) {
   return plan;
 }
 
-absl::StatusOr<core::StepPlan> Plan(const core::AttentionStep& step, int threads) {
+absl::StatusOr<core::StepPlan> Plan(const core::AttentionStep& step, int threads, const TunedChoices* measured) {
   const AttentionProblem& p = step.problem;
   auto prepared = std::make_unique<PreparedAttention>();
   KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
@@ -99,7 +114,12 @@ absl::StatusOr<core::StepPlan> Plan(const core::AttentionStep& step, int threads
       static_cast<double>(g.q_heads) *
       (scores * (2.0 * static_cast<double>(g.head_dim + g.v_head_dim) + kFlopsOfExp) + rows * kFlopsOfRow);
   const bool small = IsSmall(flops, moved);
-  KERND_ASSIGN_OR_RETURN(prepared->choice, ChooseAttention(p, g, step.kernel, small ? 1 : threads));
+  // A row's bits depend on the kernel, and what was measured may name another one for another batch.
+  if (step.numerics == Numerics::kBatchInvariant) measured = nullptr;
+  KERND_ASSIGN_OR_RETURN(prepared->choice,
+                         ChooseMeasured(step.kernel, FindTuned(measured, p, g), [&](const KernelRequest& wanted) {
+                           return ChooseAttention(p, g, wanted, small ? 1 : threads);
+                         }));
   prepared->inline_run = small && prepared->choice.reason != ChoiceReason::kForced;
   plan.memory.workspace = prepared->choice.workspace_bytes;
   plan.kernel = prepared->choice.name;

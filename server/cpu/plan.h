@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "kernd/kernels/tuning.h"
 #include "server/core/program.h"
 #include "server/cpu/attention.h"
 #include "server/cpu/matmul.h"
@@ -22,9 +23,10 @@ struct PreparedAttention final : Prepared {
   AttentionChoice choice;
 };
 
-// `threads` that a kernel may use. Errors of Validate and of the choosers. More bytes than 63 bits count are as many as
-// they do, which fits nowhere.
-absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads);
-absl::StatusOr<core::StepPlan> Plan(const core::AttentionStep& step, int threads);
+// `threads` that a kernel may use; `measured` may be null. Errors of Validate and of the choosers. More bytes than 63
+// bits count are as many as they do, which fits nowhere.
+absl::StatusOr<core::StepPlan> Plan(const core::MatmulStep& step, int threads, const TunedChoices* measured = nullptr);
+absl::StatusOr<core::StepPlan> Plan(const core::AttentionStep& step, int threads,
+                                    const TunedChoices* measured = nullptr);
 
 }  // namespace kernd::cpu

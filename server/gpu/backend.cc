@@ -117,6 +117,9 @@ class GpuBackend final : public core::Backend {
     KERND_RETURN_IF_ERROR(driver_->Bind());  // a library may want the device to answer
     return std::visit([this](const auto& s) { return PlanOf(s); }, step);
   }
+  TuningVersion TuningVersionFor(std::string_view build) const override {
+    return TuningVersionOf(driver_->device(), build);
+  }
   absl::Status Prewarm(const Progress& progress) override;
   int Executors() const override { return static_cast<int>(executors_.size()); }
   // An I/O thread must not wait for the device.
@@ -204,7 +207,7 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) 
   KERND_ASSIGN_OR_RETURN(prepared->geometry, Validate(p));
   const MatmulGeometry& g = prepared->geometry;
   KERND_ASSIGN_OR_RETURN(const Choice<MatmulVariant> choice,
-                         Choose(kernels_.matmul, p, g, step.kernel, device, &options_.tuned));
+                         Choose(kernels_.matmul, p, g, step.kernel, device, tuned().Read().get()));
   prepared->variant = choice.variant;
 
   core::StepPlan plan;
@@ -237,8 +240,11 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::AttentionStep& ste
   KERND_ASSIGN_OR_RETURN(AttentionGeometry geometry, Validate(p));
   auto prepared = std::make_unique<PreparedAttention>(p, std::move(geometry));
   const AttentionGeometry& g = prepared->geometry;
+  // Rows depend on the variant alone, but what was measured may name another one for another batch.
+  const std::shared_ptr<const TunedChoices> measured =
+      step.numerics == Numerics::kBatchInvariant ? nullptr : tuned().Read();
   KERND_ASSIGN_OR_RETURN(const Choice<AttentionVariant> choice,
-                         Choose(kernels_.attention, p, g, step.kernel, device, &options_.tuned));
+                         Choose(kernels_.attention, p, g, step.kernel, device, measured.get()));
   prepared->variant = choice.variant;
 
   core::StepPlan plan;

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernd/kernels/tuning.h"
 #include "server/core/backend.h"
 #include "server/gpu/capabilities.h"
 #include "server/gpu/driver.h"
@@ -24,7 +23,6 @@ struct BackendOptions {
   std::int64_t chunk_bytes = std::int64_t{2} << 20;     // of an executor's staging; it has three
   absl::Duration spin = absl::Microseconds(200);        // see ExecutorEnvironment
   bool debug_checks = false;                            // scan tensors, guard results
-  TunedChoices tuned;                                   // variants that were measured; plans take them where they run
   std::string nvml_library = "libnvidia-ml.so.1";       // opened if it is there
   // Told once, from any thread, when the device is lost to this process: nothing can be computed any more.
   std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};

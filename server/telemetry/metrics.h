@@ -22,7 +22,8 @@
 namespace kernd::telemetry {
 
 // What became of the file of tuned choices.
-inline constexpr std::array<std::string_view, 5> kTuningFileStates = {"none", "missing", "loaded", "stale", "damaged"};
+inline constexpr std::array<std::string_view, 6> kTuningFileStates = {"none",  "missing", "loaded",
+                                                                       "stale", "unsafe",  "damaged"};
 
 struct PoolGauges {
   std::string pool;

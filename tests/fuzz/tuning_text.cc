@@ -6,7 +6,7 @@ namespace kernd::fuzz {
 namespace {
 
 const TuningVersion kVersion = {
-    .gpu = "NVIDIA H200", .multiprocessors = 132, .driver = 13000, .cublaslt = 130200, .build = "0.1.0 (abc)"};
+    .device = "NVIDIA H200", .processors = 132, .driver = 13000, .library = "cublaslt 130200", .build = "0.1.0 (abc)"};
 
 }  // namespace
 
@@ -29,7 +29,8 @@ void Target(std::string_view input) {
 std::vector<std::string> Seeds() {
   TuningVersion other = kVersion;
   other.driver = 12080;
-  const TunedChoices some = {{"matmul/f32/1x2x3", {"matmul_f32_sm75_simt", 12.5}}, {"z", {"k", 1e-300}}};
+  const TunedChoices some = {{"matmul/f32/1x2x3", {"matmul_f32_sm75_simt", 12.5}},
+                             {"z", {"k", 1e-300, Tile{64, 128, 32}}}};
   return {TuningText(kVersion, {}), TuningText(kVersion, some), TuningText(other, some)};
 }
 

@@ -59,15 +59,7 @@ TEST(Prewarm, WhatIsNoShapeIsABadOption) {
   }
 }
 
-TEST(TuningFile, IsOfGpusAlone) {
-  if (OnGpu()) GTEST_SKIP() << "SKIPPED: of the CPU backend";
-  const auto daemon = Daemon::Start({"--tuning-file", "/proc/self/no_such"});
-  ASSERT_NE(daemon, nullptr);
-  EXPECT_EQ(daemon->Metrics().at("kernd_tuning_file{state=\"none\"}"), 1);
-}
-
 TEST(TuningFile, OneThatCannotBeUsedIsToldAndCounted) {
-  if (!OnGpu()) GTEST_SKIP() << "SKIPPED: of the GPU backend";
   for (const auto& [path, state] : {std::pair{"/proc/self/no_such", "missing"}, {"/dev/null", "damaged"}}) {
     const auto daemon = Daemon::Start({"--tuning-file", path});
     ASSERT_NE(daemon, nullptr);

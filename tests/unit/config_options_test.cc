@@ -138,7 +138,7 @@ TEST(Parse, EveryOptionReachesItsField) {
   EXPECT_THAT(options.compute.prewarm,
               ElementsAre("matmul:f32:1x2x3", "attention:f16:1x2x3x4:causal", "matmul:f16:4x5x6"));
   EXPECT_TRUE(options.compute.debug_checks);
-  EXPECT_EQ(options.gpu.tuning_file, "/var/lib/kernd/tuning");
+  EXPECT_EQ(options.compute.tuning_file, "/var/lib/kernd/tuning");
   EXPECT_EQ(options.limits.memory_bytes, kGiB);
   EXPECT_EQ(options.limits.body_budget_bytes, 8 * kGiB / 10);
   EXPECT_EQ(options.limits.default_body_bytes, kMiB);

@@ -6,3 +6,4 @@ foreach(test cpu_attention_test cpu_attention_contract_test cpu_matmul_test cpu_
 endforeach()
 kernd_test(cpu_checks_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_checks_test.cc DEPS kernd_cpu)
 kernd_test(cpu_plan_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_plan_test.cc DEPS kernd_cpu)
+kernd_test(cpu_tuning_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_tuning_test.cc DEPS kernd_cpu)

@@ -1,4 +1,4 @@
-# Tests of server/config and server/telemetry.
+# Tests of server/config, server/telemetry and server/tune.
 kernd_test(config_test unit
   SRCS ${CMAKE_CURRENT_LIST_DIR}/config_machine_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_options_test.cc
        ${CMAKE_CURRENT_LIST_DIR}/config_rules_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_units_test.cc
@@ -15,3 +15,5 @@ find_program(PROMTOOL promtool HINTS ${PROJECT_SOURCE_DIR}/.cache/tools/usr/bin)
 if(PROMTOOL)
   set_tests_properties(telemetry_test PROPERTIES ENVIRONMENT "PROMTOOL=${PROMTOOL}")
 endif()
+kernd_test(tuning_test unit
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/tuning_test.cc DEPS kernd_tune)

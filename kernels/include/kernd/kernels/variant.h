@@ -53,6 +53,7 @@ constexpr std::string_view Name(ChoiceReason reason) {
 struct KernelRequest {
   std::string name;
   std::optional<Tile> tile;
+  bool untuned = false;  // chosen as if nothing had been measured: what a measurement has to beat
 };
 
 }  // namespace kernd

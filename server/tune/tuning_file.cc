@@ -1,4 +1,4 @@
-#include "server/gpu/tuning_file.h"
+#include "server/tune/tuning_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
 
-namespace kernd::gpu {
+namespace kernd::tune {
 namespace {
 
 class File {
@@ -51,6 +51,15 @@ void SyncFolder(const std::string& path) {
   if (file.fd() >= 0) (void)fsync(file.fd());
 }
 
+// Who may write the file chooses what the daemon runs. A group may: a volume that is mounted for one gives it that.
+absl::Status CheckOwner(const struct stat& status, const std::string& path) {
+  const bool ours = status.st_uid == geteuid() || status.st_uid == 0;
+  if (ours && (status.st_mode & S_IWOTH) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, ours ? " may be written by everybody" : absl::StrCat(" belongs to user ", status.st_uid),
+                   ": it must belong to the daemon's user or to root, and nobody else may write to it"));
+}
+
 }  // namespace
 
 absl::StatusOr<TunedChoices> ReadTuningFile(const std::string& path, const TuningVersion& version) {
@@ -62,6 +71,7 @@ absl::StatusOr<TunedChoices> ReadTuningFile(const std::string& path, const Tunin
   struct stat status {};
   if (fstat(file.fd(), &status) != 0) return SystemError("cannot read " + path);
   if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError(path + " is no regular file");
+  KERND_RETURN_IF_ERROR(CheckOwner(status, path));
   std::string text(kMaxTuningBytes + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {
@@ -100,4 +110,4 @@ absl::Status WriteTuningFile(const std::string& path, const TuningVersion& versi
   return absl::OkStatus();
 }
 
-}  // namespace kernd::gpu
+}  // namespace kernd::tune

@@ -1,20 +1,24 @@
 #include "kernd/kernels/tuning.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "kernd/kernels/error.h"
+#include "kernd/kernels/gpu.h"
 
 namespace kernd {
 namespace {
 
-constexpr char kFirstLine[] = "kernd tuning 1";
+constexpr char kFirstLine[] = "kernd tuning 2";
 
 absl::string_view View(std::string_view text) {
   return {text.data(), text.size()};
@@ -25,7 +29,7 @@ bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-std::string Printable(std::string_view text) {
+std::string Shown(std::string_view text) {
   std::string out(text.substr(0, 200));
   for (char& c : out) c = c >= ' ' && c <= '~' ? c : '?';
   return out;
@@ -94,14 +98,57 @@ void AppendIf(bool condition, const char* word, std::string& key) {
   if (condition) absl::StrAppend(&key, "/", word);
 }
 
+// The lines of a version, in their order.
+std::array<std::pair<const char*, std::string>, 5> Parts(const TuningVersion& version) {
+  return {{{"device", version.device},
+           {"processors", absl::StrCat(version.processors)},
+           {"driver", absl::StrCat(version.driver)},
+           {"library", version.library},
+           {"build", version.build}}};
+}
+
+std::string TileText(const std::optional<Tile>& tile) {
+  return tile ? absl::StrCat("@", tile->m, "x", tile->n, "x", tile->k) : std::string();
+}
+
+// "KERNEL" or "KERNEL@MxNxK", as TileText has it and no other way.
+bool ReadKernel(std::string_view word, TunedChoice& choice) {
+  const std::size_t at = word.find('@');
+  choice.kernel = std::string(word.substr(0, at));
+  if (!IsWord(choice.kernel)) return false;
+  if (at == std::string_view::npos) return true;
+  const std::vector<absl::string_view> sizes = absl::StrSplit(View(word.substr(at + 1)), 'x');
+  Tile tile;
+  if (sizes.size() != 3 || !absl::SimpleAtoi(sizes[0], &tile.m) || !absl::SimpleAtoi(sizes[1], &tile.n) ||
+      !absl::SimpleAtoi(sizes[2], &tile.k) || tile.m <= 0 || tile.n <= 0 || tile.k <= 0) {
+    return false;
+  }
+  choice.tile = tile;
+  return TileText(tile) == View(word.substr(at));
+}
+
+template <typename Problem, typename Geometry>
+const TunedChoice* Find(const TunedChoices* choices, const Problem& p, const Geometry& g) {
+  if (choices == nullptr || choices->empty()) return nullptr;
+  const auto found = choices->find(TuningKey(p, g));
+  return found == choices->end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
+TuningVersion Printable(TuningVersion version) {
+  for (std::string* text : {&version.device, &version.library, &version.build}) {
+    *text = text->empty() ? "none" : Shown(*text);
+  }
+  return version;
+}
+
 TuningVersion TuningVersionOf(const DeviceInfo& device, std::string_view build) {
-  return {.gpu = Printable(device.name),
-          .multiprocessors = device.multiprocessors,
-          .driver = device.driver_version,
-          .cublaslt = device.cublaslt_version,
-          .build = Printable(build)};
+  return Printable({.device = device.name,
+                    .processors = device.multiprocessors,
+                    .driver = device.driver_version,
+                    .library = absl::StrCat("cublaslt ", device.cublaslt_version),
+                    .build = std::string(build)});
 }
 
 std::string TuningKey(const MatmulProblem& p, const MatmulGeometry& g) {
@@ -147,13 +194,20 @@ std::string TuningKey(const AttentionProblem& p, const AttentionGeometry& g) {
   return key;
 }
 
+const TunedChoice* FindTuned(const TunedChoices* choices, const MatmulProblem& p, const MatmulGeometry& g) {
+  return p.numerics == Numerics::kBatchInvariant ? nullptr : Find(choices, p, g);
+}
+
+const TunedChoice* FindTuned(const TunedChoices* choices, const AttentionProblem& p, const AttentionGeometry& g) {
+  return Find(choices, p, g);
+}
+
 std::string TuningText(const TuningVersion& version, const TunedChoices& choices) {
-  std::string text =
-      absl::StrCat(kFirstLine, "\ngpu ", version.gpu, "\nmultiprocessors ", version.multiprocessors, "\ndriver ",
-                   version.driver, "\ncublaslt ", version.cublaslt, "\nbuild ", version.build, "\n");
+  std::string text = absl::StrCat(kFirstLine, "\n");
+  for (const auto& [name, value] : Parts(version)) absl::StrAppend(&text, name, " ", value, "\n");
   for (const auto& [key, choice] : choices) {
-    absl::StrAppend(&text, "choice ", key, " ", choice.kernel, " ", absl::StrFormat("%.17g", choice.microseconds),
-                    "\n");
+    absl::StrAppend(&text, "choice ", key, " ", choice.kernel, TileText(choice.tile), " ",
+                    absl::StrFormat("%.17g", choice.microseconds), "\n");
   }
   absl::StrAppend(&text, "end ", choices.size(), "\n");
   return text;
@@ -173,13 +227,8 @@ absl::StatusOr<TunedChoices> ParseTuningText(std::string_view text, const Tuning
   } else if (!first) {
     lines.Break("must be there");
   }
-  const std::pair<const char*, std::string> parts[] = {{"gpu", version.gpu},
-                                                       {"multiprocessors", absl::StrCat(version.multiprocessors)},
-                                                       {"driver", absl::StrCat(version.driver)},
-                                                       {"cublaslt", absl::StrCat(version.cublaslt)},
-                                                       {"build", version.build}};
   std::string stale;
-  for (const auto& [name, wanted] : parts) {
+  for (const auto& [name, wanted] : Parts(version)) {
     const std::string_view got = lines.Value(name);
     KERND_RETURN_IF_ERROR(lines.status());
     if (got != wanted && stale.empty()) {
@@ -195,23 +244,23 @@ absl::StatusOr<TunedChoices> ParseTuningText(std::string_view text, const Tuning
       if (!stale.empty()) return absl::FailedPreconditionError(stale);
       return choices;
     }
-    // choice KEY KERNEL MICROSECONDS
+    // choice KEY KERNEL[@MxNxK] MICROSECONDS
     const std::size_t key_at = 7, key_end = line->substr(0, key_at) == "choice " ? line->find(' ', key_at) : 0;
     const std::size_t kernel_end =
         key_end == 0 || key_end == std::string_view::npos ? std::string_view::npos : line->find(' ', key_end + 1);
     double microseconds = 0;
     if (kernel_end == std::string_view::npos || !absl::SimpleAtod(View(line->substr(kernel_end + 1)), &microseconds) ||
         !IsWord(line->substr(kernel_end + 1)) || !std::isfinite(microseconds) || microseconds <= 0) {
-      lines.Break("must be \"choice KEY KERNEL MICROSECONDS\" or \"end NUMBER\"");
+      lines.Break("must be \"choice KEY KERNEL[@MxNxK] MICROSECONDS\" or \"end NUMBER\"");
       break;
     }
     const std::string_view key = line->substr(key_at, key_end - key_at);
-    const std::string_view kernel = line->substr(key_end + 1, kernel_end - key_end - 1);
-    if (!IsWord(key) || !IsWord(kernel)) {
-      lines.Break("must be \"choice KEY KERNEL MICROSECONDS\" or \"end NUMBER\"");
+    TunedChoice choice{.microseconds = microseconds};
+    if (!IsWord(key) || !ReadKernel(line->substr(key_end + 1, kernel_end - key_end - 1), choice)) {
+      lines.Break("must be \"choice KEY KERNEL[@MxNxK] MICROSECONDS\" or \"end NUMBER\"");
     } else if (choices.size() == kMaxTunedChoices) {
       lines.Break(absl::StrCat("must be \"end\": at most ", kMaxTunedChoices, " choices"));
-    } else if (!choices.try_emplace(std::string(key), TunedChoice{std::string(kernel), microseconds}).second) {
+    } else if (!choices.try_emplace(std::string(key), std::move(choice)).second) {
       lines.Break("must be for another problem than the lines before");
     }
   }

@@ -6,12 +6,13 @@
 #include "absl/status/statusor.h"
 #include "kernd/kernels/tuning.h"
 
-namespace kernd::gpu {
+namespace kernd::tune {
 
 // A regular file of at most kMaxTuningBytes.
 //   NOT_FOUND            there is none
 //   FAILED_PRECONDITION  it is stale
 //   INVALID_ARGUMENT     it is damaged, too large, or no regular file
+//   PERMISSION_DENIED    others than the daemon's user and root own it, or may write to it
 //   INTERNAL             it cannot be read: the system's words
 absl::StatusOr<TunedChoices> ReadTuningFile(const std::string& path, const TuningVersion& version);
 
@@ -21,4 +22,4 @@ absl::StatusOr<TunedChoices> ReadTuningFile(const std::string& path, const Tunin
 //   INTERNAL          the system's words; the old file, if any, is as it was
 absl::Status WriteTuningFile(const std::string& path, const TuningVersion& version, const TunedChoices& choices);
 
-}  // namespace kernd::gpu
+}  // namespace kernd::tune
