@@ -21,6 +21,7 @@
 #include "server/app/port_file.h"
 #include "server/app/prewarm.h"
 #include "server/app/select_backend.h"
+#include "server/app/tuning.h"
 #include "server/config/build_info.h"
 #include "server/config/options.h"
 #include "server/config/process_setup.h"
@@ -40,6 +41,7 @@
 #include "server/telemetry/metrics.h"
 #include "server/telemetry/status_json.h"
 #include "server/telemetry/throttle.h"
+#include "server/tune/tuner.h"
 #include "spdlog/spdlog.h"
 
 namespace kernd {
@@ -137,17 +139,22 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
   rpc::AddDeviceMethods(engine, server_facts, methods);
   rpc::AddTensorMethods(sessions, engine.backend(), server_facts, methods);
   rpc::AddSharedMemoryMethods(sessions, engine.backend(), handover.get(), server_facts.epoch, methods);
-  methods.AddMissingMethods();
 
   rpc::Gate gate({.body_budget = options.limits.body_budget_bytes,
                   .default_body_bytes = options.limits.default_body_bytes,
                   .max_message_bytes = options.limits.max_message_bytes},
                  engine);
+  tune::Tuner tuner(engine, gate.bodies(),
+                    {.file = options.compute.tuning_file, .version = selected->tuning_version, .declared = declared},
+                    LogTuning);
+  rpc::AddAutotune(tuner, methods);
+  methods.AddMissingMethods();
   const LifeReport report({.life = life,
                            .engine = engine,
                            .sessions = sessions,
                            .gate = gate,
                            .log = log,
+                           .tuner = tuner,
                            .tuning_file = selected->tuning_file});
   const telemetry::DaemonFacts facts = FactsOf(build, engine.backend(), selected->not_used, unused);
   std::vector<std::string> kernels;
@@ -206,6 +213,7 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
   config::EndAtOnceOnStopSignals();  // a second one
 
   life.draining = true;
+  tuner.Stop();
   (*server)->health().SetServing(false);
   if (life.device_lost) {
     (*server)->Drain(kDrainWhenLost);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "server/app/tuning.h"
 
 namespace kernd {
 namespace {
@@ -53,7 +54,8 @@ telemetry::Gauges LifeReport::Gauges() const {
           .prewarm_steps = life.to_prewarm,
           .prewarm_done = life.prewarmed,
           .prewarm_refused = life.prewarm_refused,
-          .tuning_file = parts_.tuning_file};
+          .tuning_file = parts_.tuning_file,
+          .tuning = TuningOf(parts_.tuner.counts())};
 }
 
 telemetry::DaemonState LifeReport::State() const {

@@ -15,6 +15,7 @@
 #include "server/telemetry/log.h"
 #include "server/telemetry/metrics.h"
 #include "server/telemetry/status_json.h"
+#include "server/tune/tuner.h"
 
 namespace kernd {
 
@@ -34,6 +35,7 @@ class LifeReport {
     const core::SessionStore& sessions;
     const rpc::Gate& gate;
     const telemetry::Log& log;
+    const tune::Tuner& tuner;
     std::string tuning_file;  // as SelectedBackend has it
   };
   explicit LifeReport(Parts parts) : parts_(std::move(parts)) {}

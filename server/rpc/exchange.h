@@ -26,6 +26,12 @@ class Exchange {
   core::CallRecord record;           // filled along the way, reported when the reply has been sent
   std::function<void()> on_abandon;  // set by a handler that answers later; runs when the client goes first
 
+  // Asks the call's MessageSource again whether it is ready, soon, on the call's I/O thread. For any thread, as often
+  // as it likes; does not block. Of streams alone.
+  virtual std::function<void()> Waker() {
+    return [] {};
+  }
+
   // What the client sent beside the request under this key, in lower case.
   virtual std::optional<std::string> Metadata(const char* key) = 0;
 
@@ -49,10 +55,13 @@ class MessageSink {
 };
 using SinkMaker = std::function<std::unique_ptr<MessageSink>(Exchange&)>;
 
-// Makes what a client is streamed. Is asked for a message, on a bulk thread, when gRPC has taken the one before.
+// Makes what a client is streamed. Is asked for a message when gRPC has taken the one before: on a bulk thread, or, where
+// it has asked for the call's waker, on the call's I/O thread. Gone before the call has ended.
 class MessageSource {
  public:
   virtual ~MessageSource() = default;
+  // False: there is no message yet. The source is asked again when somebody calls the exchange's waker.
+  virtual bool Ready() { return true; }
   // One message at least; `last`: there are no more. An error ends the call.
   virtual absl::StatusOr<grpc::ByteBuffer> Next(bool& last) = 0;
 };

@@ -47,6 +47,8 @@ class Gate {
   void Close() { closed_.store(true, std::memory_order_release); }
 
   const core::ByteBudget& bodies() const { return bodies_; }
+  // What else holds host memory for clients takes its share of it.
+  core::ByteBudget& bodies() { return bodies_; }
 
  private:
   // Only methods that compute, or say so, bring tensors.

@@ -8,6 +8,7 @@
 #include "server/core/engine.h"
 #include "server/core/session_store.h"
 #include "server/rpc/method_table.h"
+#include "server/tune/tuner.h"
 
 namespace kernd::rpc {
 
@@ -25,6 +26,9 @@ void AddComputeMethods(core::Engine& engine, core::SessionStore& sessions, std::
 
 // Device: GetCapabilities, ListKernels, TrimPool. The engine must outlive the table.
 void AddDeviceMethods(core::Engine& engine, const ServerFacts& facts, MethodTable& table);
+
+// Device: Autotune. The tuner must outlive the table.
+void AddAutotune(tune::Tuner& tuner, MethodTable& table);
 
 class Handover;
 

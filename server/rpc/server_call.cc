@@ -1,5 +1,7 @@
 #include "server/rpc/server_call.h"
 
+#include <grpcpp/alarm.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -144,6 +146,17 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
     on_abandon = nullptr;
   }
 
+  bool left() const { return left_; }
+
+  // Why nobody waits for the reply any more.
+  absl::Status LeftEarly() const {
+    return deadline <= absl::Now()
+               ? WithDetail(absl::DeadlineExceededError("the deadline has passed before the last message"),
+                            {.reason = std::string(reason::kDeadline)})
+               : WithDetail(absl::CancelledError("the client left before it had the reply"),
+                            {.reason = std::string(reason::kCancelled)});
+  }
+
   // The body is awaited.
   void Await() { environment_.watchdog.Expect(&context(), Allowed(environment_.receive_stall, body_.bytes())); }
   // It has arrived, or a message has gone out.
@@ -169,7 +182,7 @@ class ServerCall : public Exchange, public std::enable_shared_from_this<ServerCa
   }
 
   core::ByteBudget::Lease body_;
-  bool left_ = false;
+  std::atomic<bool> left_ = false;  // read by bulk threads, too
   Tag ended_;
 };
 
@@ -183,6 +196,7 @@ class GenericCall final : public ServerCall {
         arrived_(this, static_cast<Tag::Method>(&GenericCall::OnArrived)),
         read_(this, static_cast<Tag::Method>(&GenericCall::OnRead)),
         written_(this, static_cast<Tag::Method>(&GenericCall::OnWritten)),
+        woken_(this, static_cast<Tag::Method>(&GenericCall::OnWoken)),
         done_(this, static_cast<Tag::Method>(&GenericCall::OnDone)) {}
 
   void Listen() {
@@ -251,27 +265,61 @@ class GenericCall final : public ServerCall {
     WriteNext();
   }
 
+  // A source that wakes its call has little to send, and is asked where it wakes it.
   void WriteNext() {
-    environment_.bulk.Run([this, call = shared_from_this()] { Write(); });
+    alarm_.has_value() ? Write() : environment_.bulk.Run([this, call = shared_from_this()] { Write(); });
   }
 
   void Write() {
+    if (left()) return EndSource(LeftEarly());
+    if (!source_->Ready()) {
+      idle_ = true;
+      return;
+    }
     bool last = false;
     absl::StatusOr<grpc::ByteBuffer> message = source_->Next(last);
-    if (!message.ok()) return Fail(message.status());
-    if (last) return Reply(*std::move(message));
+    if (!message.ok()) return EndSource(message.status());
+    if (last) {
+      source_.reset();
+      return Reply(*std::move(message));
+    }
     Leaves(*message);
     stream_.Write(*message, written_.Arm());
   }
 
-  void OnWritten(bool ok) {
-    Arrived();
-    if (ok) return WriteNext();
-    Fail(WithDetail(absl::CancelledError("the client left before it had the reply"),
-                    {.reason = std::string(reason::kCancelled)}));
+  void EndSource(const absl::Status& status) {
+    source_.reset();
+    Fail(status);
   }
 
-  void OnDone(bool /*ok*/) { Left(); }
+  void OnWritten(bool ok) {
+    Arrived();
+    ok ? WriteNext() : EndSource(LeftEarly());
+  }
+
+  // An alarm that is due brings the source's word to this call's own thread. One at a time; the source is gone, and
+  // wakes no more, before the call has ended.
+  std::function<void()> Waker() override {
+    alarm_.emplace();
+    return [weak = weak_from_this()] {
+      const std::shared_ptr<ServerCall> call = weak.lock();
+      if (call == nullptr) return;
+      auto& self = static_cast<GenericCall&>(*call);
+      if (!self.waking_.exchange(true)) {
+        self.alarm_->Set(self.queue_, std::chrono::system_clock::now(), self.woken_.Arm());
+      }
+    };
+  }
+
+  void OnWoken(bool /*ok*/) {
+    waking_ = false;
+    if (std::exchange(idle_, false)) Write();
+  }
+
+  void OnDone(bool /*ok*/) {
+    Left();
+    if (std::exchange(idle_, false)) Write();  // with nothing under way there is no other event that would tell
+  }
 
   void SendReply(grpc::ByteBuffer reply, void* tag) override {
     stream_.WriteAndFinish(reply, grpc::WriteOptions(), grpc::Status::OK, tag);
@@ -281,11 +329,14 @@ class GenericCall final : public ServerCall {
   grpc::AsyncGenericService& service_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
-  Tag arrived_, read_, written_, done_;
+  Tag arrived_, read_, written_, woken_, done_;
   const Method* method_ = nullptr;
   std::unique_ptr<MessageSink> sink_;  // of a method whose client streams
   bool taken_one_ = false;
   std::unique_ptr<MessageSource> source_;  // of one that streams itself
+  bool idle_ = false;                      // of which, with nothing to send yet
+  std::atomic<bool> waking_ = false;
+  std::optional<grpc::Alarm> alarm_;  // of a source that wakes: making one takes a lock of gRPC's
   core::SteadyTime reading_since_;
 };
 

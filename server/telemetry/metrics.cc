@@ -32,9 +32,9 @@ Histogram::BucketBoundaries ByteBuckets() {
 }
 
 // Reasons of the two codes that mean "not now" or "not here", then what has no such reason.
-constexpr std::array<std::string_view, 9> kRejections = {reason::kStarting,   reason::kDraining,     reason::kTooLarge,
-                                                         reason::kBodyBudget, reason::kMemoryFull,   reason::kQueueFull,
-                                                         reason::kQuotaFull,  reason::kSessionsFull, kUnknown};
+constexpr std::array<std::string_view, 10> kRejections = {
+    reason::kStarting,  reason::kDraining,  reason::kTooLarge,     reason::kBodyBudget, reason::kMemoryFull,
+    reason::kQueueFull, reason::kQuotaFull, reason::kSessionsFull, reason::kTuningBusy, kUnknown};
 
 std::string CodeName(std::size_t code) {
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
@@ -74,6 +74,13 @@ MetricFamily Gauge(const char* name, const char* help, double value) {
 
 MetricFamily Total(const char* name, const char* help, double value) {
   return Family(MetricType::Counter, name, help, {{{}, value}});
+}
+
+MetricFamily Labelled(const char* name, const char* help, const char* label,
+                      const std::vector<std::pair<std::string, std::int64_t>>& counts) {
+  std::vector<Sample> samples;
+  for (const auto& [value, count] : counts) samples.push_back({{{label, value}}, static_cast<double>(count)});
+  return Family(MetricType::Counter, name, help, samples);
 }
 
 MetricFamily PerPool(const char* name, const char* help, const std::vector<PoolGauges>& pools,
@@ -122,6 +129,15 @@ void AppendGauges(const Gauges& now, std::vector<MetricFamily>& out) {
   }
   out.push_back(Family(MetricType::Gauge, "kernd_tuning_file",
                        "1 for what became of the file of tuned kernels at the start, else 0.", tuning));
+  out.push_back(
+      Gauge("kernd_tuning_running", "1 while kernels are measured for Autotune, else 0.", now.tuning.running));
+  out.push_back(Gauge("kernd_tuned_choices", "Choices that were measured and are in effect.", now.tuning.choices));
+  out.push_back(Labelled("kernd_tuning_candidates_total", "Kernels that Autotune has tried, by what became of them.",
+                         "verdict", now.tuning.candidates));
+  out.push_back(Labelled("kernd_tuning_shapes_total", "Shapes that Autotune was asked for, by what became of them.",
+                         "outcome", now.tuning.shapes));
+  out.push_back(Total("kernd_tuning_writes_failed_total", "Times that --tuning-file could not be written.",
+                      now.tuning.writes_failed));
 }
 
 void AppendProcess(const ProcessStats& process, std::vector<MetricFamily>& out) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -23,13 +24,21 @@ namespace kernd::telemetry {
 
 // What became of the file of tuned choices.
 inline constexpr std::array<std::string_view, 6> kTuningFileStates = {"none",  "missing", "loaded",
-                                                                       "stale", "unsafe",  "damaged"};
+                                                                      "stale", "unsafe",  "damaged"};
 
 struct PoolGauges {
   std::string pool;
   std::int64_t used_bytes = 0;
   std::int64_t limit_bytes = 0;
   std::int64_t peak_bytes = 0;  // most that was used at once
+};
+
+// What Autotune has done since the start.
+struct TuningGauges {
+  bool running = false;      // now
+  std::int64_t choices = 0;  // in effect now
+  std::int64_t writes_failed = 0;
+  std::vector<std::pair<std::string, std::int64_t>> candidates, shapes;  // by what became of them
 };
 
 // The state of the daemon at one moment.
@@ -50,6 +59,7 @@ struct Gauges {
   std::int64_t prewarm_done = 0;     // of them
   std::int64_t prewarm_refused = 0;  // declared shapes that cannot be run here
   std::string tuning_file = "none";  // one of kTuningFileStates
+  TuningGauges tuning;
 };
 
 // Called from the thread that scrapes; must not block for long.

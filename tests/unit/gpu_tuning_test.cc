@@ -67,5 +67,20 @@ TEST(TunedChoice, ReachesThePlan) {
   EXPECT_EQ((*backend)->PlanStep(step)->reason, ChoiceReason::kModel);
 }
 
+TEST(TunedChoice, ABatchInvariantAttentionIsNotLookedUp) {
+  auto gpu = std::make_shared<FakeGpu>();
+  const KernelTables kernels = FakeKernels(*gpu);
+  core::AttentionStep step;
+  step.problem.q = step.problem.k = step.problem.v = {.dtype = DataType::kF32, .shape = {1, 2, 5, 8}};
+  const auto backend =
+      MakeBackend(gpu, kernels, {.memory_limit = 1 << 20, .primed_bytes = 1 << 20, .pinned_bytes = 1 << 20});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const std::string key = TuningKey(step.problem, *Validate(step.problem));
+  (*backend)->tuned().Replace({{key, {kernels.attention[0].info.name, 1, std::nullopt}}});
+  EXPECT_EQ((*backend)->PlanStep(step)->reason, ChoiceReason::kTuned);
+  step.numerics = Numerics::kBatchInvariant;
+  EXPECT_EQ((*backend)->PlanStep(step)->reason, ChoiceReason::kModel) << "it would depend on the batch";
+}
+
 }  // namespace
 }  // namespace kernd::gpu

@@ -16,4 +16,4 @@ if(PROMTOOL)
   set_tests_properties(telemetry_test PROPERTIES ENVIRONMENT "PROMTOOL=${PROMTOOL}")
 endif()
 kernd_test(tuning_test unit
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/tuning_test.cc DEPS kernd_tune)
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/tune_measure_test.cc ${CMAKE_CURRENT_LIST_DIR}/tuner_test.cc ${CMAKE_CURRENT_LIST_DIR}/tuning_test.cc DEPS kernd_tune)

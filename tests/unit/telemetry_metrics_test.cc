@@ -35,7 +35,12 @@ Gauges SomeGauges() {
           .prewarm_steps = 9,
           .prewarm_done = 7,
           .prewarm_refused = 2,
-          .tuning_file = "stale"};
+          .tuning_file = "stale",
+          .tuning = {.running = true,
+                     .choices = 5,
+                     .writes_failed = 6,
+                     .candidates = {{"measured", 7}, {"wrong", 0}},
+                     .shapes = {{"tuned", 8}}}};
 }
 
 Metrics MakeMetrics() {
@@ -78,6 +83,16 @@ TEST(Metrics, PrewarmAndTuningFile) {
   }
 }
 
+TEST(Metrics, Tuning) {
+  const Metrics metrics = MakeMetrics();
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuning_running"), 1);
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuned_choices"), 5);
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuning_writes_failed_total"), 6);
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuning_candidates_total{verdict=\"measured\"}"), 7);
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuning_candidates_total{verdict=\"wrong\"}"), 0);
+  EXPECT_EQ(ValueOf(metrics, "kernd_tuning_shapes_total{outcome=\"tuned\"}"), 8);
+}
+
 TEST(Metrics, KnownSeriesStartAtZero) {
   const Metrics metrics = MakeMetrics();
   for (const char* method : {"Compute/Attention", "Compute/Matmul", "unknown"}) {
@@ -93,8 +108,8 @@ TEST(Metrics, KnownSeriesStartAtZero) {
   for (const std::string_view stage : core::kStageNames) {
     EXPECT_EQ(ValueOf(metrics, "kernd_stage_seconds_count{stage=\"" + std::string(stage) + "\"}"), 0) << stage;
   }
-  for (const char* reason :
-       {"STARTING", "DRAINING", "TOO_LARGE", "BODY_BUDGET_FULL", "MEMORY_FULL", "QUEUE_FULL", "unknown"}) {
+  for (const char* reason : {"STARTING", "DRAINING", "TOO_LARGE", "BODY_BUDGET_FULL", "MEMORY_FULL", "QUEUE_FULL",
+                             "TUNING_BUSY", "unknown"}) {
     EXPECT_EQ(ValueOf(metrics, std::string("kernd_rejected_total{reason=\"") + reason + "\"}"), 0) << reason;
   }
   EXPECT_EQ(ValueOf(metrics, "kernd_kernel_calls_total{kernel=\"matmul_f32_cpu_onednn\"}"), 0);

@@ -42,6 +42,8 @@ inline constexpr std::string_view kOverlap = "OVERLAP";
 inline constexpr std::string_view kOutOfRange = "OUT_OF_RANGE";
 inline constexpr std::string_view kQuotaFull = "QUOTA_FULL";        // of the session
 inline constexpr std::string_view kSessionsFull = "SESSIONS_FULL";  // too many of them, now
+inline constexpr std::string_view kTuningOff = "TUNING_OFF";        // the operator has not let clients tune
+inline constexpr std::string_view kTuningBusy = "TUNING_BUSY";      // another tuning is on, now
 }  // namespace reason
 
 // What a status carries beside code and message.
