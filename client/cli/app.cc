@@ -48,6 +48,7 @@ void AddOptions(CLI::App& app, Context& context, Action& action) {
   AddAttention(app, context, action);
   AddTensors(app, context, action);
   AddVerify(app, context, action);
+  AddTune(app, context, action);
   AddBench(app, context, action);
   AddDoctor(app, context, action);
   AddTop(app, context, action);

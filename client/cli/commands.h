@@ -11,6 +11,7 @@ void AddMatmul(CLI::App& app, const Context& context, Action& action);
 void AddAttention(CLI::App& app, const Context& context, Action& action);
 void AddTensors(CLI::App& app, const Context& context, Action& action);
 void AddVerify(CLI::App& app, const Context& context, Action& action);
+void AddTune(CLI::App& app, const Context& context, Action& action);
 void AddBench(CLI::App& app, const Context& context, Action& action);
 void AddDoctor(CLI::App& app, const Context& context, Action& action);
 void AddTop(CLI::App& app, const Context& context, Action& action);

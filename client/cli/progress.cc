@@ -24,10 +24,10 @@ std::string Left(absl::Duration left) {
 Progress::Progress(std::ostream& err, bool on, std::int64_t total, absl::Time start)
     : err_(err), on_(on), total_(total), start_(start) {}
 
-void Progress::Step(std::int64_t done, const std::string& what, absl::Time now) {
+void Progress::Step(std::int64_t done, const std::string& what, absl::Time now, double part_of_next) {
   const absl::Duration spent = now - start_;
   if (!on_ || total_ <= 0 || spent < kPatience) return;
-  const double part = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+  const double part = std::clamp((static_cast<double>(done) + part_of_next) / static_cast<double>(total_), 0.0, 1.0);
   const auto length = static_cast<std::size_t>(part * kWidth);
   const std::string bar = std::string(length, '#') + std::string(kWidth - length, '.');
   err_ << kEraseLine << absl::StrFormat("[%s] %3.0f %%  %d of %d", bar, 100 * part, done, total_);

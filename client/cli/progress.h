@@ -22,8 +22,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `done` of the total are done at `now`; `what` is next.
-  void Step(std::int64_t done, const std::string& what, absl::Time now = absl::Now());
+  // `done` of the total are done at `now`, and `part` (0 to 1) of `what`, which is next.
+  void Step(std::int64_t done, const std::string& what, absl::Time now = absl::Now(), double part = 0);
   void Hide();
 
  private:

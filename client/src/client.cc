@@ -13,6 +13,7 @@
 #include "client/src/session_link.h"
 #include "client/src/status.h"
 #include "grpc/health/v1/health.pb.h"
+#include "kernd/v1/device.pb.h"
 
 namespace kernd::client {
 
@@ -123,6 +124,25 @@ absl::StatusOr<Capabilities> Client::GetCapabilities(const CallOptions& options)
 
 absl::StatusOr<std::vector<KernelInfo>> Client::ListKernels(const CallOptions& options) const {
   return impl_->Call("/kernd.v1.Device/ListKernels", Pieces(), options, DecodeKernels);
+}
+
+absl::Status Client::Autotune(const AutotuneArgs& args, const AutotuneCallback& on_progress,
+                              const CallOptions& options) const {
+  constexpr absl::Duration kLongest = absl::Hours(24), kMore = absl::Minutes(1);
+  v1::AutotuneRequest message;
+  for (const std::string& shape : args.shapes) message.add_shapes(shape);
+  message.set_budget_s(absl::ToDoubleSeconds(args.budget));  // what is no budget the daemon names
+  Pieces request;
+  request.Message(message);
+  CallOptions timed = options;
+  if (!timed.timeout) timed.timeout = args.budget > absl::ZeroDuration() ? args.budget + kMore : kLongest;
+  const absl::StatusOr<CallTerms> terms = TermsOf(timed, impl_->transport().options());
+  KERND_CLIENT_RETURN_IF_ERROR(terms.status());
+  return impl_->transport().Listen("/kernd.v1.Device/Autotune", request, *terms, [&](grpc::ByteBuffer reply) {
+    const absl::StatusOr<AutotuneProgress> progress = DecodeAutotune(std::move(reply));
+    if (progress.ok() && on_progress) on_progress(*progress);
+    return progress.status();
+  });
 }
 
 absl::StatusOr<HealthStatus> Client::Health(std::string_view service, const CallOptions& options) const {

@@ -14,6 +14,9 @@ namespace kernd::client {
 namespace {
 
 static_assert(static_cast<int>(Tier::kCpu) == v1::DeviceInfo::TIER_CPU);
+static_assert(static_cast<int>(TuneEvent::kEnd) == v1::AutotuneProgress::EVENT_END);
+static_assert(static_cast<int>(TuneVerdict::kFailed) == v1::AutotuneProgress::VERDICT_FAILED);
+static_assert(static_cast<int>(TuneOutcome::kNotReached) == v1::AutotuneProgress::OUTCOME_NOT_REACHED);
 constexpr TensorFields kMatmulTensors = {v1::MatmulReply::kDFieldNumber, v1::MatmulReply::kDFieldNumber};
 constexpr TensorFields kAttentionTensors = {v1::AttentionReply::kLseFieldNumber, v1::AttentionReply::kOFieldNumber};
 static_assert(static_cast<int>(TensorState::kFailed) == v1::TENSOR_STATE_FAILED);
@@ -207,6 +210,35 @@ absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(grpc::ByteBuffer buffer) {
     kernel.limits = k.limits();
   }
   return kernels;
+}
+
+absl::StatusOr<AutotuneProgress> DecodeAutotune(grpc::ByteBuffer buffer) {
+  v1::AutotuneProgress message;
+  KERND_CLIENT_RETURN_IF_ERROR(Parse(std::move(buffer), &message));
+  AutotuneProgress progress;
+  // What a later daemon may add is not known here.
+  const auto known = [](auto last, int value) {
+    return static_cast<decltype(last)>(value >= 0 && value <= static_cast<int>(last) ? value : 0);
+  };
+  progress.event = known(TuneEvent::kEnd, message.event());
+  progress.verdict = known(TuneVerdict::kFailed, message.verdict());
+  progress.outcome = known(TuneOutcome::kNotReached, message.outcome());
+  progress.done = message.done();
+  progress.total = message.total();
+  progress.shape = message.shape();
+  progress.part = message.part();
+  progress.best = message.best();
+  progress.best_us = message.best_us();
+  progress.kernel = message.kernel();
+  if (message.has_tile()) progress.tile = TileOf(message.tile());
+  progress.median_us = message.median_us();
+  progress.p20_us = message.p20_us();
+  progress.p80_us = message.p80_us();
+  progress.runs = message.runs();
+  progress.why = message.why();
+  progress.model = message.model();
+  progress.model_us = message.model_us();
+  return progress;
 }
 
 absl::StatusOr<HealthStatus> DecodeHealth(grpc::ByteBuffer buffer) {

@@ -9,6 +9,7 @@
 #include "client/src/shared_regions.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernd/client/attention.h"
+#include "kernd/client/autotune.h"
 #include "kernd/client/device.h"
 #include "kernd/client/matmul.h"
 #include "kernd/client/operand.h"
@@ -39,6 +40,7 @@ absl::StatusOr<AttentionReply> DecodeAttention(grpc::ByteBuffer buffer, const Re
 absl::StatusOr<PlanReply> DecodePlan(grpc::ByteBuffer buffer);
 absl::StatusOr<Capabilities> DecodeCapabilities(grpc::ByteBuffer buffer);
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(grpc::ByteBuffer buffer);
+absl::StatusOr<AutotuneProgress> DecodeAutotune(grpc::ByteBuffer buffer);
 absl::StatusOr<HealthStatus> DecodeHealth(grpc::ByteBuffer buffer);
 absl::StatusOr<OpenedSession> DecodeOpenSession(grpc::ByteBuffer buffer);
 absl::StatusOr<SessionContents> DecodeList(grpc::ByteBuffer buffer);

@@ -1,3 +1,4 @@
+#include "kernd/client/autotune.h"
 #include "kernd/client/device.h"
 #include "kernd/client/session.h"
 
@@ -21,6 +22,29 @@ std::string_view Name(TensorState state) {
     case TensorState::kFilling: return "FILLING";
     case TensorState::kReady: return "READY";
     case TensorState::kFailed: return "FAILED";
+  }
+  return "UNSPECIFIED";
+}
+
+std::string_view Name(TuneVerdict verdict) {
+  switch (verdict) {
+    case TuneVerdict::kMeasured: return "MEASURED";
+    case TuneVerdict::kSlow: return "SLOW";
+    case TuneVerdict::kWrong: return "WRONG";
+    case TuneVerdict::kUnstable: return "UNSTABLE";
+    case TuneVerdict::kFailed: return "FAILED";
+    case TuneVerdict::kUnspecified: break;
+  }
+  return "UNSPECIFIED";
+}
+
+std::string_view Name(TuneOutcome outcome) {
+  switch (outcome) {
+    case TuneOutcome::kTuned: return "TUNED";
+    case TuneOutcome::kModelKept: return "MODEL_KEPT";
+    case TuneOutcome::kRefused: return "REFUSED";
+    case TuneOutcome::kNotReached: return "NOT_REACHED";
+    case TuneOutcome::kUnspecified: break;
   }
   return "UNSPECIFIED";
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/src/status.h"
+#include "client/src/stream.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "kernd/client/error.h"
@@ -55,12 +56,29 @@ absl::StatusOr<grpc::ByteBuffer> Transport::Call(const std::string& method, cons
   return reply;
 }
 
+absl::Status Transport::Listen(const std::string& method, const Pieces& request, const CallTerms& terms,
+                               const std::function<absl::Status(grpc::ByteBuffer)>& take) const {
+  return Repeat(terms, [&](Pushback* pushback) -> absl::Status {
+    const Stripe stripe = {.channel = NextChannel(), .endpoint = options_.endpoint, .lend = lend_};
+    Stream stream(stripe, method, terms);
+    bool begun = false;
+    if (stream.Write(request) && stream.HalfClose()) {
+      for (grpc::ByteBuffer reply; stream.Read(&reply); begun = true) {
+        KERND_CLIENT_RETURN_IF_ERROR(take(std::move(reply)));
+        reply.Clear();
+      }
+    }
+    const absl::Status status = stream.Finish(pushback);
+    if (begun) pushback->never = true;
+    return status;
+  });
+}
+
 absl::Status Transport::Try(const std::string& method, const Pieces& request, const CallTerms& terms,
                             grpc::ByteBuffer* reply, Pushback* pushback) const {
   absl::Status result;
   Loan loan;
-  const std::shared_ptr<grpc::Channel>& channel =
-      channels_[turn_.fetch_add(1, std::memory_order_relaxed) % channels_.size()];
+  const std::shared_ptr<grpc::Channel>& channel = NextChannel();
   // A queue of the call's own, polled by this thread: no thread of gRPC's stands between the socket and the caller.
   grpc::CompletionQueue queue;
   void* tag = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,11 +31,20 @@ class Transport {
                                         const CallOptions& options) const;
   absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method, const Pieces& request, const CallTerms& terms) const;
 
+  // Sends `request` to `method`, and hands each of its replies to `take`, whose error ends the call. Tried again only
+  // until the first of them.
+  absl::Status Listen(const std::string& method, const Pieces& request, const CallTerms& terms,
+                      const std::function<absl::Status(grpc::ByteBuffer)>& take) const;
+
   const ClientOptions& options() const { return options_; }
 
  private:
   absl::Status Try(const std::string& method, const Pieces& request, const CallTerms& terms, grpc::ByteBuffer* reply,
                    Pushback* pushback) const;
+
+  const std::shared_ptr<grpc::Channel>& NextChannel() const {
+    return channels_[turn_.fetch_add(1, std::memory_order_relaxed) % channels_.size()];
+  }
 
   const ClientOptions options_;
   // Whether gRPC may hold the caller's memory. It does so until its connection has taken every byte or is gone,

@@ -8,7 +8,8 @@ kernd_test(client_relay_test unit SRCS ${here}/client_relay_test.cc DEPS kernd_c
 kernd_test(client_files_test unit SRCS ${here}/client_files_test.cc DEPS kernd_cli)
 kernd_test(client_cli_test unit
   SRCS ${here}/client_cli_test.cc ${here}/client_cli_call_test.cc ${here}/client_cli_completion_test.cc
-       ${here}/client_cli_tensors_test.cc ${here}/client_cli_text_test.cc ${here}/client_cli_values_test.cc
+       ${here}/client_cli_tensors_test.cc ${here}/client_cli_text_test.cc ${here}/client_cli_tune_test.cc
+       ${here}/client_cli_values_test.cc
   DEPS kernd_cli kernd_proto)
 kernd_test(client_bench_test unit SRCS ${here}/client_bench_test.cc ${here}/client_bench_load_test.cc
   DEPS kernd_cli kernd_proto)

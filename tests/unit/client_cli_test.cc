@@ -31,6 +31,7 @@ Subcommands:
   attention                   O = softmax(QK^T) V
   tensors                     Tensors that stay at the daemon, in a session
   verify                      Hold the daemon's results against an fp64 reference
+  tune                        Let the daemon measure which kernels are the quickest
   bench                       Latency and throughput under a load
   doctor                      What is wrong here, and what to do; to paste into a bug report
   top                         The daemon's load, live: calls, stages, memory, kernels, errors

@@ -48,6 +48,9 @@ class FakeDaemon final : private v1::Compute::Service,
   Answer<v1::PlanRequest, v1::PlanReply> plan;
   Answer<v1::GetCapabilitiesRequest, v1::GetCapabilitiesReply> capabilities;
   Answer<v1::ListKernelsRequest, v1::ListKernelsReply> kernels;
+  std::function<grpc::Status(grpc::ServerContext&, const v1::AutotuneRequest&,
+                             grpc::ServerWriter<v1::AutotuneProgress>&)>
+      autotune;
   Answer<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse> health;
 
  private:
@@ -74,6 +77,10 @@ class FakeDaemon final : private v1::Compute::Service,
   grpc::Status ListKernels(grpc::ServerContext* context, const v1::ListKernelsRequest* request,
                            v1::ListKernelsReply* reply) override {
     return Do(kernels, context, request, reply);
+  }
+  grpc::Status Autotune(grpc::ServerContext* context, const v1::AutotuneRequest* request,
+                        grpc::ServerWriter<v1::AutotuneProgress>* writer) override {
+    return autotune ? autotune(*context, *request, *writer) : grpc::Status::OK;
   }
   grpc::Status Check(grpc::ServerContext* context, const grpc::health::v1::HealthCheckRequest* request,
                      grpc::health::v1::HealthCheckResponse* reply) override {

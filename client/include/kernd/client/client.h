@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernd/client/attention.h"
+#include "kernd/client/autotune.h"
 #include "kernd/client/device.h"
 #include "kernd/client/error.h"
 #include "kernd/client/matmul.h"
@@ -68,6 +69,15 @@ class Client {
 
   absl::StatusOr<Capabilities> GetCapabilities(const CallOptions& options = {}) const;
   absl::StatusOr<std::vector<KernelInfo>> ListKernels(const CallOptions& options = {}) const;
+
+  // Lets the daemon measure which kernels are the quickest, and choose them from then on, for all its clients. Blocks
+  // until it has; `on_progress` is called on this thread with each thing that the daemon tells, and may be empty.
+  // Stopping (CallOptions::stop) ends it, and what was found until then stays in effect. Without a timeout of its own
+  // the call takes a minute more than the budget, and a day where there is none.
+  //   FAILED_PRECONDITION  TUNING_OFF: the daemon's operator has not let clients tune
+  //   RESOURCE_EXHAUSTED   TUNING_BUSY: another tuning is on
+  absl::Status Autotune(const AutotuneArgs& args, const AutotuneCallback& on_progress,
+                        const CallOptions& options = {}) const;
 
   // Of a service by its full name; "": of the daemon as a whole. NOT_FOUND for an unknown one.
   absl::StatusOr<HealthStatus> Health(std::string_view service = {}, const CallOptions& options = {}) const;
