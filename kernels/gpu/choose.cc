@@ -1,8 +1,11 @@
 // Candidates, score, pick: the same for both operations.
 #include <algorithm>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernd/kernels/error.h"
 #include "kernd/kernels/gpu.h"
 #include "kernd/kernels/tuning.h"
@@ -37,8 +40,34 @@ const Variant* Tuned(absl::Span<const Variant> variants, const Problem& p, const
   return variant == variants.end() ? nullptr : &*variant;
 }
 
-std::string TileText(const Tile& tile) {
-  return ToString({tile.m, tile.n, tile.k});
+bool IsMeant(const VariantInfo& info, const KernelRequest& request) {
+  if (request.tile && info.tile != request.tile) return false;
+  return request.name.empty() || info.name == request.name ||
+         (info.tile && info.name == absl::StrCat(request.name, "_", TileText(*info.tile)));
+}
+
+template <typename Variant>
+bool OnlyByRequest(const Variant& variant) {
+  if constexpr (std::is_same_v<Variant, MatmulVariant>) return variant.by_request;
+  return false;
+}
+
+// "; tiles that would do: 32x32x32, 64x64x32", of the variants with the name, or of all.
+template <typename Variant, typename Problem, typename Geometry>
+std::string OtherTiles(absl::Span<const Variant> variants, const Problem& p, const Geometry& g, DataType dtype,
+                       const std::string& name, const DeviceInfo& device) {
+  std::vector<std::string> tiles;
+  for (const Variant& variant : variants) {
+    if (!variant.info.tile || !IsMeant(variant.info, {.name = name, .tile = variant.info.tile})) continue;
+    const std::string text = TileText(*variant.info.tile);
+    if (std::find(tiles.begin(), tiles.end(), text) != tiles.end()) continue;
+    if (WhyNot(variant, p, g, dtype, device).empty()) tiles.push_back(text);
+  }
+  return tiles.empty() ? "; no tile would do" : absl::StrCat("; tiles that would do: ", absl::StrJoin(tiles, ", "));
+}
+
+bool IsPositive(const Tile& tile) {
+  return tile.m > 0 && tile.n > 0 && tile.k > 0;
 }
 
 template <typename Variant, typename Problem, typename Geometry>
@@ -58,8 +87,7 @@ absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, s
   std::string reasons;
   bool known = false;
   for (const Variant& variant : variants) {
-    if (!request.name.empty() && variant.info.name != request.name) continue;
-    if (request.tile && variant.info.tile != request.tile) continue;
+    if (!IsMeant(variant.info, request) || (!forced && OnlyByRequest(variant))) continue;
     known = true;
     if (!Takes(variant, dtype) && !forced) continue;  // said once, below
     if (const std::string why = WhyNot(variant, p, g, dtype, device); !why.empty()) {
@@ -74,9 +102,16 @@ absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, s
   }
   if (best.variant != nullptr) return best;
   if (forced) {
-    return InvalidField(
-        field, value,
-        known ? absl::StrCat("cannot run this problem: ", reasons) : std::string("no such kernel on this device"));
+    std::string rule = known ? absl::StrCat("cannot run this problem: ", reasons) : "no such kernel on this device";
+    if (request.tile) {
+      if (!IsPositive(*request.tile)) {
+        rule = "must have three sizes, all positive";
+      } else if (!known) {
+        rule = "no kernel has this tile";
+      }
+      rule += OtherTiles(variants, p, g, dtype, request.name, device);
+    }
+    return InvalidField(field, value, rule);
   }
   return UnsupportedField(absl::StrCat(std::string(op), ".dtype"), std::string(Name(dtype)),
                           reasons.empty() ? "no kernel on this device takes it"

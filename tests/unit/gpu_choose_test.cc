@@ -93,6 +93,39 @@ TEST(GpuChoose, ForcedByNameAndByTile) {
   EXPECT_EQ(ChooseFake(Plain(DataType::kF32, 4, 4, 4), {.tile = Tile{64, 64, 32}})->variant->info.name, "small");
 }
 
+std::vector<MatmulVariant> TiledTable() {
+  std::vector<MatmulVariant> table = {FakeRow("plain", DataType::kF32, 75, std::nullopt, Slow),
+                                      FakeRow("mma_64x64x32", DataType::kF32, 75, Tile{64, 64, 32}, Quick),
+                                      FakeRow("mma_32x32x32", DataType::kF32, 75, Tile{32, 32, 32}, QuickWhenSmall)};
+  for (MatmulVariant& row : table) row.by_request = row.info.tile.has_value();
+  return table;
+}
+
+TEST(GpuChoose, ANameWithoutItsTileIsTheMethod) {
+  const std::vector<MatmulVariant> table = TiledTable();
+  const auto choose = [&](std::int64_t m, const KernelRequest& request) {
+    const MatmulProblem p = Plain(DataType::kF32, m, 64, 64);
+    const auto choice = Choose(table, p, *Validate(p), request, kDevice);
+    return choice.ok() ? choice->variant->info.name : std::string(choice.status().message());
+  };
+  EXPECT_EQ(choose(64, {.name = "mma"}), "mma_64x64x32");
+  EXPECT_EQ(choose(4, {.name = "mma"}), "mma_32x32x32");
+  EXPECT_EQ(choose(4, {.name = "mma_64x64x32"}), "mma_64x64x32");
+  EXPECT_EQ(choose(4, {.name = "mma", .tile = Tile{64, 64, 32}}), "mma_64x64x32");
+  EXPECT_THAT(choose(4, {.name = "mm"}), HasSubstr("no such kernel"));
+  EXPECT_THAT(choose(4, {.name = "mma_64x64"}), HasSubstr("no such kernel"));
+}
+
+TEST(GpuChoose, WhatRunsByRequestIsNotChosenOtherwise) {
+  const std::vector<MatmulVariant> table = TiledTable();
+  const MatmulProblem p = Plain(DataType::kF32, 4, 64, 64);
+  EXPECT_EQ(Choose(table, p, *Validate(p), {}, kDevice)->variant->info.name, "plain");
+  EXPECT_EQ(Choose(table, p, *Validate(p), {.tile = Tile{32, 32, 32}}, kDevice)->variant->info.name, "mma_32x32x32");
+  // Not even where nothing else runs.
+  const auto none = Choose(absl::MakeSpan(table).subspan(1), p, *Validate(p), {}, kDevice);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kUnimplemented) << none.status();
+}
+
 TEST(GpuChoose, SaysWhyNot) {
   const auto expect = [](const absl::Status& status, absl::StatusCode code, const std::string& field,
                          const std::vector<std::string>& parts) {
@@ -106,8 +139,17 @@ TEST(GpuChoose, SaysWhyNot) {
   expect(ChooseFake(p, {.name = "future"}).status(), kInvalid, "matmul.kernel.name", {"needs sm_100", "sm_90"});
   expect(ChooseFake(p, {.name = "half"}).status(), kInvalid, "matmul.kernel.name", {"does not take F32"});
   expect(ChooseFake(tall, {.name = "slow"}).status(), kInvalid, "matmul.kernel.name", {"M is past 1000"});
-  expect(ChooseFake(p, {.tile = Tile{1, 2, 3}}).status(), kInvalid, "matmul.kernel.tile", {"[1,2,3]"});
-  expect(ChooseFake(p, {.tile = Tile{256, 256, 32}}).status(), kInvalid, "matmul.kernel.tile", {"needs sm_100"});
+  const std::string others = "tiles that would do: 128x128x32, 64x64x32";
+  expect(ChooseFake(p, {.tile = Tile{1, 2, 3}}).status(), kInvalid, "matmul.kernel.tile",
+         {"1x2x3", "no kernel has this tile", others});
+  for (const Tile& tile : {Tile{64, 64, 0}, Tile{0, 64, 32}, Tile{64, -1, 32}, Tile{}}) {
+    expect(ChooseFake(p, {.tile = tile}).status(), kInvalid, "matmul.kernel.tile",
+           {TileText(tile), "three sizes, all positive", others});
+  }
+  expect(ChooseFake(p, {.tile = Tile{256, 256, 32}}).status(), kInvalid, "matmul.kernel.tile",
+         {"future needs sm_100 and this is sm_90", others});
+  expect(ChooseFake(tall, {.tile = Tile{64, 64, 32}}).status(), kInvalid, "matmul.kernel.tile",
+         {"quick M is past 1000", "small M is past 1000", "no tile would do"});
   expect(ChooseFake(tall).status(), kUnimplemented, "matmul.dtype", {"slow M is past 1000", "quick M is past 1000"});
   expect(ChooseFake(Plain(DataType::kF64, 4, 4, 4)).status(), kUnimplemented, "matmul.dtype", {"F64"});
 }
@@ -308,13 +350,15 @@ TEST(LtRecipe, Refusals) {
 }
 
 #ifdef KERND_WITH_GPU_TABLE
-// <op>_<dtype>_<smNN|cpu|lt>_<method>
+// <op>_<dtype>_<smNN|cpu|lt>_<method>[_<M>x<N>x<K>]
 template <typename Variant>
 void ExpectNames(absl::Span<const Variant> rows, const std::string& op, std::vector<std::string>& all) {
   for (const Variant& row : rows) {
-    EXPECT_THAT(row.info.name, ::testing::MatchesRegex(op + "_[a-z0-9]+_(sm[0-9]+|lt)_[a-z0-9]+"));
+    const std::string tile = row.info.tile ? "_" + TileText(*row.info.tile) : "";
+    EXPECT_THAT(row.info.name, ::testing::MatchesRegex(op + "_[a-z0-9]+_(sm[0-9]+|lt)_[a-z0-9]+" + tile));
     ASSERT_EQ(row.info.dtypes.size(), 1) << row.info.name;
-    EXPECT_THAT(row.info.name, HasSubstr("_" + std::string(Token(row.info.dtypes[0])) + "_"));
+    const std::string type = "_" + std::string(Token(row.info.dtypes[0])) + "_";
+    EXPECT_THAT(row.info.name, ::testing::AnyOf(HasSubstr(type), HasSubstr(type == "_f32_" ? "_tf32_" : type)));
     EXPECT_FALSE(row.info.method.empty()) << row.info.name;
     EXPECT_THAT(all, ::testing::Not(::testing::Contains(row.info.name)));
     all.push_back(row.info.name);

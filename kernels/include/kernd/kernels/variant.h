@@ -1,5 +1,5 @@
-// What a kernel says of itself. Names follow `<op>_<dtype>_<smNN|cpu|lt>_<method>`; the file, the kernel, the variant,
-// the test and the metric label share them.
+// What a kernel says of itself. Names follow `<op>_<dtype>_<smNN|cpu|lt>_<method>`, and `_<M>x<N>x<K>` after it where
+// the method has several tiles; the file, the kernel, the variant, the test and the metric label share them.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,11 @@ struct Tile {
   bool operator==(const Tile&) const = default;
 };
 
+// "128x256x64".
+inline std::string TileText(const Tile& tile) {
+  return std::to_string(tile.m) + "x" + std::to_string(tile.n) + "x" + std::to_string(tile.k);
+}
+
 struct VariantInfo {
   std::string name;
   OpKind op = OpKind::kMatmul;
@@ -49,7 +54,7 @@ constexpr std::string_view Name(ChoiceReason reason) {
   return "invalid";
 }
 
-// A caller's wish: by name, by tile, or none (both empty).
+// A caller's wish: by name, by tile, or none (both empty). A name without its tile means the method: any of its tiles.
 struct KernelRequest {
   std::string name;
   std::optional<Tile> tile;
