@@ -39,7 +39,7 @@ struct Flags {
   std::string backend = "cpu", kernel, peer, unit;
   std::vector<std::string> dtypes = {"f32"}, shapes;
   std::string result_dtype;
-  bool causal = false, transpose_b = false, json = false;
+  bool causal = false, transpose_b = false, tf32 = false, json = false;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   int repeat = 0;
 };
@@ -94,9 +94,11 @@ absl::StatusOr<Case> MatmulCase(const Flags& flags, DataType dtype, const std::s
   const auto [m, n, k] = std::tuple(sizes[0], sizes[1], sizes[2]);
   MatmulProblem p{.a = {.dtype = dtype, .shape = {m, k}}, .b = {.dtype = dtype, .shape = {k, n}}};
   p.transpose_b = flags.transpose_b;
+  if (flags.tf32) p.numerics = Numerics::kTf32;
   if (p.transpose_b) p.b.shape = {n, k};
   p.output_dtype = DataTypeOf(flags.result_dtype);
-  return Case{.name = "matmul/" + std::string(Token(dtype)) + "/" + shape + (flags.transpose_b ? "/tb" : ""),
+  const std::string token = flags.tf32 ? "tf32" : std::string(Token(dtype));
+  return Case{.name = "matmul/" + token + "/" + shape + (flags.transpose_b ? "/tb" : ""),
               .problem = std::move(p),
               .operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k)};
 }
@@ -326,6 +328,7 @@ int Main(int argc, char** argv) {
   CLI::App* matmul = AddOperation(app, flags, "matmul", "D = AB", "MxNxK");
   matmul->add_option("--unit", flags.unit, "Of the figures; default: GFLOP/s")->check(units);
   matmul->add_flag("--transpose-b", flags.transpose_b, "B as [N, K]: as 8-bit operands like it");
+  matmul->add_flag("--tf32", flags.tf32, "F32 operands may be rounded to TF32");
   matmul->add_option("--peer", flags.peer, "Run this library's product in turns with ours")
       ->check(CLI::IsMember({"onednn-primitive", "cublaslt-best"}));
   CLI::App* attention = AddOperation(app, flags, "attention", "O = softmax(QK^T) V", "BxHqxLqxD[,Hkv[,Lkv[,Dv]]]");

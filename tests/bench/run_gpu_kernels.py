@@ -31,6 +31,7 @@ FULL = {
         [*CUBES[:3], "--dtype", "f64"],
         [*CUBES[1:], "--dtype", "f8e4m3,i8", "--transpose-b"],
         [*CUBES[1:4], *CROOKED, "--dtype", "bf16", "--kernel", "matmul_bf16_sm75_simt"],
+        [*CUBES, *CROOKED, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma"],
     ],
     "attention": [
         [*(f"1x{heads}x{length}x{dim}" for dim, heads in HEADS.items() for length in LENGTHS), "--dtype", "f16,bf16"],
