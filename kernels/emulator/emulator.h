@@ -36,6 +36,10 @@ enum class Order : std::uint8_t {
 // For the launches of this host thread from now on.
 void SetOrder(Order order, std::uint64_t seed = 0);
 
+// Of a grid, as if no more would fit: kernels that stride over their work give the same bits. Set for a test, and
+// reset.
+inline thread_local unsigned most_blocks = ~0u;
+
 // What the launches of this host thread did since ResetCounters.
 struct Counters {
   std::uint64_t launches = 0, blocks = 0, barriers = 0;

@@ -8,4 +8,8 @@ absl::Span<const AttentionVariant> AttentionVariants() {
   return AttentionMmaVariants();
 }
 
+absl::Span<const MatmulVariant> MatmulVariants() {
+  return MatmulMmaVariants();
+}
+
 }  // namespace kernd

@@ -1,6 +1,7 @@
 // Launches of kernels, on a device or in the emulator.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <type_traits>
@@ -18,7 +19,8 @@ absl::Status LaunchKernel(const char* name, void (*kernel)(Parameters...), unsig
                           const std::type_identity_t<Parameters>&... arguments) {
 #ifdef KERND_EMULATOR
   static_cast<void>(stream);
-  emulator::Run(name, {.x = blocks}, {.x = threads}, shared_bytes, [&] { kernel(arguments...); });
+  emulator::Run(name, {.x = std::min(blocks, emulator::most_blocks)}, {.x = threads}, shared_bytes,
+                [&] { kernel(arguments...); });
   return absl::OkStatus();
 #else
   cudaLaunchConfig_t config{};

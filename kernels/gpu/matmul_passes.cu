@@ -1,4 +1,4 @@
-// matmul_pack and matmul_finish: the passes around cuBLASLt.
+// matmul_pack and matmul_finish: the passes around cuBLASLt, and after sums in parts.
 //
 //   pack     tiles of 64 x 64, 256 threads, 16 elements each, all loaded before the first is used. Reads run along the
 //            source's own contiguous dimension, writes along K: through shared memory (64 x 65) where the two differ
@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "kernels/gpu/cuda.h"
+#include "kernels/gpu/launch.cuh"
 #include "kernels/gpu/matmul_epilogue.cuh"
 #include "kernels/gpu/matmul_passes.h"
 
@@ -112,6 +113,20 @@ __device__ void ActivateAll(Activation activation, T (&x)[kEach]) {
   }
 }
 
+// The sum of element `at` over all parts: integers modulo 2^32, F32 one part after the other.
+template <typename T>
+__device__ T AllParts(const MatmulEpilogue& e, const MatmulSums& sums, std::int64_t at) {
+  const std::int64_t next = e.batch * e.m * sums.ld;
+  if (sums.type == DataType::kI32) {
+    std::uint32_t sum = 0;
+    for (std::int64_t i = 0; i < sums.parts; ++i) sum += static_cast<const std::uint32_t*>(sums.data)[at + i * next];
+    return static_cast<T>(static_cast<std::int32_t>(sum));
+  }
+  float sum = static_cast<const float*>(sums.data)[at];
+  for (std::int64_t i = 1; i < sums.parts; ++i) sum = Add(sum, static_cast<const float*>(sums.data)[at + i * next]);
+  return static_cast<T>(sum);
+}
+
 // Finish() of matmul_epilogue.cuh, step by step for all columns of a lane, so that each branch is taken once for them
 // and their loads are in flight together. T: what the epilogue computes in.
 template <typename T>
@@ -128,7 +143,9 @@ __global__ void __launch_bounds__(kThreads)
         if (col < e.n) step(i, col);
       }
     };
-    if (sums.type != DataType::kInvalid) {
+    if (sums.parts > 1) {
+      each([&](int i, std::int64_t col) { x[i] = AllParts<T>(e, sums, line * sums.ld + col); });
+    } else if (sums.type != DataType::kInvalid) {
       WithType(sums.type, [&](auto type) {
         each([&](int i, std::int64_t col) { x[i] = LoadElement<T>(type(), sums.data, line * sums.ld + col); });
       });
@@ -172,9 +189,8 @@ unsigned Blocks(std::int64_t wanted) {
 template <typename From, typename To>
 absl::Status LaunchPack(const MatmulPack& p, Stream stream) {
   const std::int64_t tiles_row = (p.to_rows + kSide - 1) / kSide, tiles_k = (p.to_k + kSide - 1) / kSide;
-  matmul_pack<From, To><<<Blocks(p.items * tiles_row * tiles_k), kThreads, 0, stream>>>(p, tiles_row, tiles_k);
-  KERND_CUDA_LAUNCHED("matmul_pack");
-  return absl::OkStatus();
+  return LaunchKernel("matmul_pack", matmul_pack<From, To>, Blocks(p.items * tiles_row * tiles_k), kThreads, 0, stream,
+                      p, tiles_row, tiles_k);
 }
 
 }  // namespace
@@ -196,9 +212,7 @@ absl::Status EnqueueFinish(const MatmulEpilogue& e, const MatmulSums& sums, Stre
   const std::int64_t parts = e.batch * e.m * (e.n / kColumns + (e.n % kColumns != 0));
   const unsigned blocks = gpu::Blocks((parts + gpu::kWarps - 1) / gpu::kWarps);
   const auto kernel = e.wide ? gpu::matmul_finish<double> : gpu::matmul_finish<float>;
-  kernel<<<blocks, gpu::kThreads, 0, stream>>>(e, sums);
-  KERND_CUDA_LAUNCHED("matmul_finish");
-  return absl::OkStatus();
+  return gpu::LaunchKernel("matmul_finish", kernel, blocks, gpu::kThreads, 0, stream, e, sums);
 }
 
 absl::Status LoadMatmulPasses() {

@@ -1,4 +1,4 @@
-// Passes before and after a matmul that is not ours: operands into a layout that it takes, sums into the result.
+// Passes before and after a matmul: operands into a layout that a library takes, sums into the result.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,13 @@ struct MatmulPack {
 };
 absl::Status EnqueuePack(const MatmulPack& pack, Stream stream);
 
-// Sums [batch, M, N] with rows `ld` apart; kInvalid: all zero. They may be D itself, when elements are of equal size.
+// Sums [parts, batch, M, N] with rows `ld` apart, parts to be added in their order; kInvalid: all zero. One part may be
+// D itself, when elements are of equal size.
 struct MatmulSums {
   const void* data = nullptr;
   DataType type = DataType::kInvalid;
   std::int64_t ld = 0;
+  std::int64_t parts = 1;  // more: of F32 or I32
 };
 absl::Status EnqueueFinish(const MatmulEpilogue& epilogue, const MatmulSums& sums, Stream stream);
 

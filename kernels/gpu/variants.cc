@@ -21,8 +21,8 @@ absl::Span<const AttentionVariant> AttentionVariants() {
 }
 
 absl::Span<const MatmulVariant> MatmulVariants() {
-  static const auto& all =
-      *new std::vector<MatmulVariant>(Join<MatmulVariant>({MatmulLtVariants(), MatmulSimtVariants()}));
+  static const auto& all = *new std::vector<MatmulVariant>(
+      Join<MatmulVariant>({MatmulLtVariants(), MatmulSimtVariants(), MatmulMmaVariants()}));
   return all;
 }
 

@@ -1,11 +1,11 @@
-// The promises of kernd/kernels/matmul.h and gpu.h that no tolerance covers: what bits may depend on, which operands
-// are never read, calls at once, sizes past 2^31, and which row is chosen.
+// The promises of kernd/kernels/matmul.h and gpu.h that no tolerance covers: what bits may depend on, and which
+// operands are never read.
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/matmul_gpu_run.h"
 
@@ -19,6 +19,7 @@ TEST_F(MatmulGpu, OperandsThatDoNotCountAreNotRead) {
     if (device_.sm < row.min_sm) continue;
     for (const std::int64_t k : {0, 20}) {
       Case c = PlainCase(type, 5, 9, k);
+      c.p.numerics = NumericsFor(row);
       c.p.alpha = k == 0 ? 1 : 0;
       c.p.beta = 0.5;
       c.p.c = SpecOf(output, {5, 9});
@@ -48,6 +49,7 @@ TEST_F(MatmulGpu, EmptyResultsLaunchNothing) {
       MatmulProblem p;
       p.a = SpecOf(type, {sizes[0], sizes[1], sizes[3]});
       p.b = SpecOf(type, {sizes[0], sizes[3], sizes[2]});
+      p.numerics = NumericsFor(row);
       const MatmulGeometry g = *Validate(p);
       ASSERT_EQ(row.why_not(p, g, device_), "") << row.info.name << " " << g.d.ToString();
       EXPECT_GE(row.workspace_bytes(p, g, device_), 0);
@@ -57,145 +59,71 @@ TEST_F(MatmulGpu, EmptyResultsLaunchNothing) {
   }
 }
 
-// Rows on their own, items on their own, and both tiles give the same bits.
-TEST_F(MatmulGpu, BatchInvariantRowsDoNotDependOnTheirCompany) {
-  for (const DataType type : kTypes) {
-    Case c = PlainCase(type, 1500, 1400, 200, 23);
-    c.p.numerics = Numerics::kBatchInvariant;
-    c.p.activation = Activation::kGelu;
-    c.p.bias = SpecOf(DataType::kF32, {1400});
-    c.bias = Operand(*c.p.bias, 0);
-    Random random(24);
-    if (type != DataType::kF64) {
-      c.bias.FillNormal(random);
-    } else {
-      c.p.bias.reset();
+class MatmulGpuInvariance : public MatmulGpu {
+ protected:
+  // Calls `check(row, case)` for every row that runs a batch-invariant problem of M = `m`.
+  template <typename Check>
+  void ForEachRow(std::int64_t m, std::int64_t n, std::int64_t k, const Check& check) {
+    for (const MatmulVariant& row : MatmulVariants()) {
+      const DataType type = row.info.dtypes[0];
+      Case c = PlainCase(type, m, n, k, 23);
+      c.p.numerics = Numerics::kBatchInvariant;
+      c.p.activation = Activation::kGelu;
+      if (type != DataType::kF64) {
+        Random random(24);
+        c.p.bias = SpecOf(DataType::kF32, {n});
+        c.bias = Operand(*c.p.bias, 0);
+        c.bias.FillNormal(random);
+      }
+      if (!WhyNot(row, c.p, *Validate(c.p)).empty()) continue;
+      SCOPED_TRACE(row.info.name);
+      check(row, c);
     }
-    const MatmulGeometry g = *Validate(c.p);
-    const auto choice = Choose(MatmulVariants(), c.p, g, {}, device_);
-    ASSERT_TRUE(choice.ok()) << choice.status();
-    const MatmulVariant& row = *choice->variant;
-    EXPECT_EQ(row.info.name, Row(type, "simt").info.name);
+  }
+
+  // Rows on their own and items on their own have the bits that they have among `m` rows.
+  void ExpectRowsDoNotDependOnTheirCompany(const MatmulVariant& row, const Case& c, const std::vector<Dims>& parts) {
+    const std::int64_t m = c.p.a.shape[0], k = c.p.a.shape[1];
     const DeviceCase operands(c);
     const auto all = Compute(row, c, operands);
-    const std::int64_t row_bytes = static_cast<std::int64_t>(all.size()) / 1500;
-    for (const std::int64_t rows : {1, 5, 33, 290}) {
-      for (const std::int64_t batch : {1, 3}) {
-        Case part = c;
-        part.p.a.shape = {batch, rows, 200};
-        part.p.a.strides = {rows * 200, 200, 1};
-        const auto some = Compute(row, part, operands);
-        EXPECT_EQ(Choose(MatmulVariants(), part.p, *Validate(part.p), {}, device_)->variant, &row);
-        EXPECT_EQ(std::memcmp(some.data(), all.data(), static_cast<std::size_t>(batch * rows * row_bytes)), 0)
-            << Name(type) << " " << batch << " x " << rows;
-      }
+    const std::int64_t row_bytes = static_cast<std::int64_t>(all.size()) / m;
+    for (const Dims& sizes : parts) {
+      const std::int64_t batch = sizes[0], rows = sizes[1];
+      Case part = c;
+      part.p.a.shape = {batch, rows, k};
+      part.p.a.strides = {rows * k, k, 1};
+      const auto some = Compute(row, part, operands);
+      EXPECT_EQ(std::memcmp(some.data(), all.data(), static_cast<std::size_t>(batch * rows * row_bytes)), 0)
+          << batch << " x " << rows;
     }
   }
+};
+
+TEST_F(MatmulGpuInvariance, RowsDoNotDependOnTheirCompany) {
+  ForEachRow(1500, 1400, 200, [&](const MatmulVariant& row, const Case& c) {
+    std::vector<Dims> parts;
+    for (const std::int64_t rows : {1, 5, 33, 290}) parts.insert(parts.end(), {{1, rows}, {3, rows}});
+    ExpectRowsDoNotDependOnTheirCompany(row, c, parts);
+  });
 }
 
-// One handle and one map of plans, many threads and streams: the bits of a quiet run.
-TEST_F(MatmulGpu, ConcurrentCalls) {
-  std::vector<Case> cases;
-  for (int i = 0; i < 12; ++i) {
-    cases.push_back(PlainCase(kTypes[i % 7], 30 + 5 * i, i % 2 ? 64 : 65, i % 3 ? 96 : 90, 29 + i));
-  }
-  std::vector<DeviceCase> operands(cases.begin(), cases.end());
-  std::vector<const MatmulVariant*> rows;
-  std::vector<std::vector<std::byte>> expected;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    rows.push_back(&Row(cases[i].p.a.dtype, i % 4 == 3 ? "simt" : "lt_heuristic"));
-    expected.push_back(Compute(*rows[i], cases[i], operands[i]));
-  }
-  constexpr int kThreads = 8, kRounds = 20;
-  std::vector<int> wrong(kThreads);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&, t] {
-      cudaStream_t stream = nullptr;
-      if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
-        wrong[t] = -1;
-        return;
-      }
-      for (int i = 0; i < kRounds; ++i) {
-        const std::size_t at = static_cast<std::size_t>(t + i) % cases.size();
-        if (Compute(*rows[at], cases[at], operands[at], stream) != expected[at]) ++wrong[t];
-      }
-      (void)cudaStreamDestroy(stream);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(wrong, ::testing::Each(0));
+// A device that few rows leave idle, so that they would be cut along K, and many would not.
+TEST_F(MatmulGpuInvariance, FewRowsDoNotDependOnTheirCompany) {
+  device_.multiprocessors = 1;
+  ForEachRow(150, 40, 700, [&](const MatmulVariant& row, const Case& c) {
+    ExpectRowsDoNotDependOnTheirCompany(row, c, {{1, 1}, {1, 33}, {3, 50}});
+  });
 }
 
-TEST_F(MatmulGpu, ChoosesTheLibraryUnlessPackingCostsMore) {
-  for (const DataType type : kTypes) {
-    const MatmulProblem large{.a = SpecOf(type, {2048, 2048}), .b = SpecOf(type, {2048, 2048})};
-    const auto choice = Choose(MatmulVariants(), large, *Validate(large), {}, device_);
-    ASSERT_TRUE(choice.ok()) << choice.status();
-    EXPECT_EQ(choice->variant->info.name, Row(type, "lt_heuristic").info.name);
-  }
-  const MatmulProblem tiny{.a = SpecOf(DataType::kI8, {8, 13}), .b = SpecOf(DataType::kI8, {13, 9})};
-  const auto choice = Choose(MatmulVariants(), tiny, *Validate(tiny), {}, device_);
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->variant->info.name, Row(DataType::kI8, "simt").info.name);
-}
-
-bool HasMemory(std::int64_t bytes) {
-  std::size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess && static_cast<std::int64_t>(free) > bytes;
-}
-
-// Rows of a product whose result spans more than 2^31 elements, against the same rows on their own.
-TEST_F(MatmulGpu, ResultsPast2To31) {
-  constexpr std::int64_t kM = 65'600, kN = 32'776, kK = 8;
-  if (!HasMemory(kM * kN * 2 + (std::int64_t{1} << 30))) GTEST_SKIP() << "needs 5.3 GB of device memory";
-  const Case c = PlainCase(DataType::kF16, kM, kN, kK, 31);
-  const MatmulGeometry g = *Validate(c.p);
-  const MatmulVariant& row = Row(DataType::kF16, "simt");
-  EXPECT_NE(Row(DataType::kF16, "lt_heuristic").why_not(c.p, g, device_), "");
-  const DeviceCase operands(c);
-  DeviceBuffer d(g.d.bytes());
-  ASSERT_EQ(d.bytes(), kM * kN * 2);
-  ASSERT_TRUE(row.launch(c.p, g, device_, operands.Args(d.data()), nullptr, {}).ok());
-  ExpectDeviceFine("simt");
-  d.ExpectGuardsIntact("D");
-  for (const std::int64_t at : {std::int64_t{0}, std::int64_t{65'519}, std::int64_t{65'523}, kM - 1}) {
-    Case one = PlainCase(DataType::kF16, 1, kN, kK, 31);
-    std::memcpy(one.a.data(), static_cast<const char*>(c.a.data()) + at * kK * 2, kK * 2);
-    std::memcpy(one.b.data(), c.b.data(), kK * kN * 2);
-    const auto expected = reference::MatmulValues(one.p, one.Args());
-    std::vector<std::byte> values(kN * 2);
-    ASSERT_EQ(cudaMemcpy(values.data(), static_cast<char*>(d.data()) + at * kN * 2, values.size(), cudaMemcpyDefault),
-              cudaSuccess);
-    SCOPED_TRACE("row " + std::to_string(at));
-    ExpectMatches(one, values, *expected);
-  }
-}
-
-// An operand that spans more than 2^31 elements, all of them 1 but for its last row.
-TEST_F(MatmulGpu, OperandsPast2To31) {
-  constexpr std::int64_t kM = 32'800, kN = 4, kK = 65'536;
-  if (!HasMemory(kM * kK + (std::int64_t{1} << 30))) GTEST_SKIP() << "needs 3.3 GB of device memory";
-  const Case last = PlainCase(DataType::kI8, 1, kN, kK, 37);
-  MatmulProblem p{.a = SpecOf(DataType::kI8, {kM, kK}), .b = last.p.b};
-  const MatmulGeometry g = *Validate(p);
-  DeviceBuffer a(kM * kK, std::byte{1});
-  a.Upload((kM - 1) * kK, last.a.data(), kK);
-  const DeviceBuffer b(last.b);
-  DeviceBuffer d(g.d.bytes());
-  const MatmulVariant& row = Row(DataType::kI8, "simt");
-  ASSERT_TRUE(row.launch(p, g, device_, {.a = a.data(), .b = b.data(), .d = d.data()}, nullptr, {}).ok());
-  ExpectDeviceFine("simt");
-  std::vector<std::int32_t> values(kM * kN);
-  std::memcpy(values.data(), d.Download().data(), values.size() * 4);
-  const auto expected = reference::MatmulValues(last.p, last.Args());
-  for (std::int64_t j = 0; j < kN; ++j) {
-    std::int32_t column = 0;
-    for (std::int64_t k = 0; k < kK; ++k) column += static_cast<const std::int8_t*>(last.b.data())[k * kN + j];
-    EXPECT_EQ(values[j], column);
-    EXPECT_EQ(values[(kM - 2) * kN + j], column);
-    EXPECT_EQ(values[(kM - 1) * kN + j], expected->value[j]);
-  }
+// Tiles of one method sum in the same order.
+TEST_F(MatmulGpuInvariance, TileDoesNotShow) {
+  std::map<std::string, std::vector<std::byte>> first;  // by method
+  ForEachRow(70, 130, 330, [&](const MatmulVariant& row, const Case& c) {
+    if (!row.info.tile) return;
+    const std::string method = row.info.name.substr(0, row.info.name.rfind('_'));
+    const auto d = Compute(row, c, DeviceCase(c));
+    EXPECT_TRUE(first.try_emplace(method, d).first->second == d);
+  });
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // A matmul problem on the device, through one row of the table or through all that take it.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +34,11 @@ struct DeviceCase {
   DeviceBuffer a, b, c, bias, a_scale, b_scale;
   const MatmulProblem* problem;
 };
+
+// What a problem must allow so that the row can run it.
+inline Numerics NumericsFor(const MatmulVariant& row) {
+  return row.info.name.find("_tf32_") != std::string::npos ? Numerics::kTf32 : Numerics::kDefault;
+}
 
 // Skips where there is no device. With KERND_ROWS set in the environment, only rows whose names contain it run:
 // initcheck does not see what cuBLASLt writes through the copy engine.
@@ -73,7 +76,7 @@ class MatmulGpu : public ::testing::Test {
   }
 
   // Every row that takes the problem, twice: near the reference, and the same bits again. `must_run`: no row of the
-  // dtype may refuse.
+  // dtype may refuse, but for those that round to TF32 unasked.
   void ExpectAllMatchReference(const Case& c, bool must_run = false) {
     const auto expected = reference::MatmulValues(c.p, c.Args());
     ASSERT_TRUE(expected.ok()) << expected.status();
@@ -86,7 +89,8 @@ class MatmulGpu : public ::testing::Test {
       if (why == "dtype" || why == "device") continue;
       SCOPED_TRACE(row.info.name);
       if (!why.empty()) {
-        EXPECT_FALSE(must_run) << why;
+        const bool unasked = NumericsFor(row) == Numerics::kTf32 && c.p.numerics != Numerics::kTf32;
+        EXPECT_FALSE(must_run && !unasked) << why;
         EXPECT_EQ(row.info.name.find("simt"), std::string::npos) << "refuses: " << why;
         ++refused_[row.info.name + ": " + why];
         continue;
@@ -99,6 +103,15 @@ class MatmulGpu : public ::testing::Test {
     for (const DeviceBuffer* operand : {&operands.a, &operands.b, &operands.c, &operands.bias}) {
       operand->ExpectGuardsIntact("an operand");
     }
+  }
+
+  // The same, and F32 once more with leave to round to TF32.
+  void ExpectAllMatchReferenceAndTf32(Case& c, bool must_run = false) {
+    ExpectAllMatchReference(c, must_run);
+    if (c.p.a.dtype != DataType::kF32) return;
+    c.p.numerics = Numerics::kTf32;
+    SCOPED_TRACE("TF32");
+    ExpectAllMatchReference(c, must_run);
   }
 
   const MatmulVariant& Row(DataType type, std::string_view method) const {

@@ -1,7 +1,9 @@
 // Every row of the table of matmul kernels against the fp64 reference.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -11,43 +13,96 @@
 namespace kernd::testing::matmul {
 namespace {
 
-TEST_F(MatmulGpu, RandomProblemsMatchTheReference) {
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const Case c = RandomCase(seed);
+// 50 seeds a block, so that a part of them can be chosen.
+class MatmulGpuRandom : public MatmulGpu, public ::testing::WithParamInterface<int> {};
+
+TEST_P(MatmulGpuRandom, ProblemsMatchTheReference) {
+  const auto first = static_cast<std::uint64_t>(1 + 50 * GetParam());
+  for (std::uint64_t seed = first; seed < first + 50 && !HasFailure(); ++seed) {
+    Case c = RandomCase(seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + " " + Describe(c));
-    ExpectAllMatchReference(c);
-    if (HasFailure()) return;
+    ExpectAllMatchReferenceAndTf32(c);
   }
 }
 
-TEST_F(MatmulGpu, EdgeSizes) {
+INSTANTIATE_TEST_SUITE_P(Blocks, MatmulGpuRandom, ::testing::Range(0, 8));
+
+class MatmulGpuLayouts : public MatmulGpu, public ::testing::WithParamInterface<std::tuple<DataType, int>> {
+ protected:
+  static DataType type() { return std::get<0>(GetParam()); }
+  // Of the case's sizes, with the operands lying as the parameter says. Lines of whole chunks of `line_bytes`, those of
+  // A and B; between the lines is poison.
+  static Case Make(std::int64_t m, std::int64_t n, std::int64_t k, std::uint64_t seed, std::int64_t line_bytes = 1) {
+    Random random(seed);
+    Case c;
+    c.p.transpose_a = std::get<1>(GetParam()) & 1;
+    c.p.transpose_b = std::get<1>(GetParam()) & 2;
+    const auto fill = [&](std::int64_t lines, std::int64_t length, TensorSpec& spec, Operand& operand) {
+      const std::int64_t chunk = std::max<std::int64_t>(line_bytes / ElementBytes(type()), 1);
+      spec = {.dtype = type(), .shape = {lines, length}, .strides = {(length + chunk - 1) / chunk * chunk, 1}};
+      operand = Operand(spec, 0);
+      operand.FillNormal(random);
+    };
+    fill(c.p.transpose_a ? k : m, c.p.transpose_a ? m : k, c.p.a, c.a);
+    fill(c.p.transpose_b ? n : k, c.p.transpose_b ? k : n, c.p.b, c.b);
+    return c;
+  }
+};
+
+TEST_P(MatmulGpuLayouts, EdgeSizes) {
   const std::int64_t sizes[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257};
   constexpr int kCount = 17;
-  Random random(7);
-  for (const DataType type : kTypes) {
-    for (int i = 0; i < kCount; ++i) {  // each size for each of M, N and K
-      for (int transposes = 0; transposes < 4; ++transposes) {
-        const std::int64_t m = sizes[i], n = sizes[(i + 5) % kCount], k = sizes[(i + 9) % kCount];
-        Case c = PlainCase(type, m, n, k, random());
-        if (transposes & 1) {
-          c.p.transpose_a = true;
-          c.p.a = SpecOf(type, {k, m});
-          c.a = Operand(c.p.a, 0);
-          c.a.FillNormal(random);
-        }
-        if (transposes & 2) {
-          c.p.transpose_b = true;
-          c.p.b = SpecOf(type, {n, k});
-          c.b = Operand(c.p.b, 0);
-          c.b.FillNormal(random);
-        }
-        SCOPED_TRACE(Describe(c));
-        ExpectAllMatchReference(c, /*must_run=*/true);
-        if (HasFailure()) return;
-      }
+  for (int i = 0; i < kCount && !HasFailure(); ++i) {  // each size for each of M, N and K
+    Case c = Make(sizes[i], sizes[(i + 5) % kCount], sizes[(i + 9) % kCount], static_cast<std::uint64_t>(7 + i));
+    SCOPED_TRACE(Describe(c));
+    ExpectAllMatchReferenceAndTf32(c, /*must_run=*/true);
+  }
+}
+
+// Lines that begin at multiples of 16 bytes, and of 4, but end anywhere.
+TEST_P(MatmulGpuLayouts, PaddedLines) {
+  for (const std::int64_t line_bytes : {4, 16, 64}) {
+    for (const Dims& sizes : {Dims{1, 1, 1}, Dims{33, 65, 5}, Dims{50, 70, 109}, Dims{130, 37, 101}}) {
+      Case c = Make(sizes[0], sizes[1], sizes[2], 9, line_bytes);
+      SCOPED_TRACE(Describe(c) + ", lines of " + std::to_string(line_bytes));
+      ExpectAllMatchReferenceAndTf32(c, /*must_run=*/true);
+      if (HasFailure()) return;
     }
   }
 }
+
+// Results of few tiles with a long K, which kernels may cut along it, and every epilogue that they can have after it.
+TEST_P(MatmulGpuLayouts, FewResultsWithALongK) {
+  const DataType output = DefaultMatmulOutput(type());
+  for (int option = 0; option < 4 && !HasFailure(); ++option) {
+    Case c = Make(20, 37, 1000 + 24 * option, 10, option % 2 == 0 ? 16 : 1);
+    if (option == 1) c.p.output_dtype = type() == DataType::kF64 ? DataType::kF64 : DataType::kF32;
+    if (option == 2) {
+      c.p.alpha = 0.5;
+      c.p.beta = -2;
+      c.p.c = SpecOf(output, {20, 37});
+      c.c = Operand(*c.p.c, 0);
+      c.c.Fill([](const Dims& at) { return static_cast<double>(at[0] - at[1]); });
+    }
+    if (option == 3 && type() != DataType::kF64) {
+      c.p.activation = Activation::kRelu;
+      c.p.bias = SpecOf(DataType::kF32, {37});
+      c.bias = Operand(*c.p.bias, 0);
+      c.bias.Fill([](const Dims& at) { return static_cast<double>(at[0]); });
+    }
+    SCOPED_TRACE(Describe(c) + ", option " + std::to_string(option));
+    ExpectAllMatchReferenceAndTf32(c, /*must_run=*/true);
+  }
+}
+
+// "bf16_nt".
+std::string LayoutName(const ::testing::TestParamInfo<std::tuple<DataType, int>>& info) {
+  const char* const layouts[] = {"nn", "tn", "nt", "tt"};
+  return std::string(Token(std::get<0>(info.param))) + "_" + layouts[std::get<1>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatmulGpuLayouts, ::testing::Combine(::testing::ValuesIn(kTypes), ::testing::Range(0, 4)),
+                         LayoutName);
 
 // Both tiles of the SIMT kernel, several of each, and their edges; packed operands that are worth it.
 TEST_F(MatmulGpu, LargerThanATile) {
@@ -90,11 +145,12 @@ TEST_F(MatmulGpu, I8WrapsModulo32Bits) {
 TEST_F(MatmulGpu, IntegerEpilogueRoundsHalfToEvenAndSaturates) {
   const Case c = I8Rounds();
   const DeviceCase operands(c);
-  for (const char* method : {"simt", "lt_heuristic"}) {
-    const auto d = Compute(Row(DataType::kI8, method), c, operands);
+  for (const MatmulVariant& row : MatmulVariants()) {
+    if (!WhyNot(row, c.p, *Validate(c.p)).empty()) continue;
+    const auto d = Compute(row, c, operands);
     std::vector<std::int32_t> values(8);
     std::memcpy(values.data(), d.data(), 32);
-    EXPECT_THAT(values, ::testing::ElementsAreArray(kI8Rounded)) << method;
+    EXPECT_THAT(values, ::testing::ElementsAreArray(kI8Rounded)) << row.info.name;
   }
 }
 

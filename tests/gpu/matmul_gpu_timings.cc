@@ -2,6 +2,8 @@
 //   matmul_gpu_test --gtest_also_run_disabled_tests --gtest_filter='*Timings*'
 // Normal numbers; a graph of products, one after the other, replayed for at least 20 ms: the device's own time, with
 // operands that fit into the L2 cache there. "enqueue" is what a launch costs the host.
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -13,3 +13,11 @@ set_tests_properties(attention_emulated_test PROPERTIES ENVIRONMENT "GTEST_FILTE
 Blocks/AttentionGpuRandom.TensorCoreProblems/0:Blocks/AttentionGpuRandom.TensorCoreProblems/1:\
 AttentionGpu.LargeStrides:AttentionGpu.RaggedPacked:AttentionGpu.ManyHeads*:AttentionGpuContract.Bias*:\
 AttentionGpuContract.Invisible*:AttentionGpuContract.Keys*:AttentionGpuContract.Sequences*")
+kernd_test(matmul_emulated_test unit TIMEOUT 900
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/../gpu/matmul_gpu_test.cc ${CMAKE_CURRENT_LIST_DIR}/../gpu/matmul_gpu_contract_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/matmul_emulated_test.cc
+  DEPS kernd_emulated_kernels kernd_test_emulated_device)
+# Of the random ones and of the large ones as many as half a minute allows.
+set_tests_properties(matmul_emulated_test PROPERTIES ENVIRONMENT "GTEST_FILTER=MatmulEmulated.*:MatmulGpuInvariance.*:\
+All/MatmulGpuLayouts.*:Blocks/MatmulGpuRandom.*/0:Blocks/MatmulGpuRandom.*/1:MatmulGpu.*-MatmulGpuInvariance.RowsDo*:\
+MatmulGpu.I8Wraps*:MatmulGpu.LargerThan*:MatmulGpu.MoreItems*")

@@ -377,6 +377,53 @@ TEST(GpuTable, NamesFollowTheGrammarAndAreUnique) {
 #endif
 }
 
+// Devices from T4 to RTX 50, as far as tiles depend on them: the method gets the tile of the fixed rule, or the next
+// smaller one that fits, and a tile that does not fit is refused with those that do.
+TEST(GpuTable, TilesGoByTheDevicesSharedMemory) {
+#ifdef KERND_WITH_GPU_TABLE
+  struct Expected {
+    int sm, shared_kib;
+    std::string f16, tf32;  // of 4096 x 4096
+  };
+  const MatmulProblem f16 = Plain(DataType::kF16, 4096, 4096, 64);
+  MatmulProblem tf32 = Plain(DataType::kF32, 4096, 4096, 64);
+  tf32.numerics = Numerics::kTf32;
+  for (const Expected& e : std::vector<Expected>{{75, 64, "128x128x32", ""},
+                                                 {80, 163, "128x256x64", "128x128x32"},
+                                                 {86, 99, "128x256x64", "128x128x32"},
+                                                 {89, 99, "128x256x64", "128x128x32"},
+                                                 {90, 227, "128x256x64", "128x256x64"},
+                                                 {100, 227, "128x256x64", "128x256x64"},
+                                                 {120, 99, "128x256x64", "128x128x32"}}) {
+    DeviceInfo device = kDevice;
+    device.sm = e.sm;
+    device.shared_memory_optin = std::int64_t{e.shared_kib} << 10;
+    const auto choose = [&](const MatmulProblem& p, const KernelRequest& request) {
+      return Choose(MatmulVariants(), p, *Validate(p), request, device);
+    };
+    const std::string path = e.sm == 75 ? "matmul_f16_sm75_mma" : "matmul_f16_sm80_mma";
+    const auto half = choose(f16, {.name = path});
+    ASSERT_TRUE(half.ok()) << e.sm << ": " << half.status();
+    EXPECT_EQ(half->variant->info.name, path + "_" + e.f16) << e.sm;
+    const auto by_tile = choose(f16, {.tile = Tile{64, 64, 32}});
+    ASSERT_TRUE(by_tile.ok()) << e.sm << ": " << by_tile.status();
+    EXPECT_EQ(by_tile->variant->info.name, path + "_64x64x32") << "the newer path comes first";
+    const auto single = choose(tf32, {.name = "matmul_tf32_sm80_mma"});
+    EXPECT_EQ(single.ok() ? TileText(*single->variant->info.tile) : "", e.tf32) << e.sm << ": " << single.status();
+    if (e.tf32 == "128x128x32") {
+      const auto large = choose(tf32, {.tile = Tile{128, 256, 64}});
+      EXPECT_THAT(std::string(large.status().message()), HasSubstr("needs 196608 bytes of shared memory"));
+      EXPECT_THAT(std::string(large.status().message()),
+                  HasSubstr("tiles that would do: 32x32x32, 64x64x32, 128x128x32"));
+    }
+    // Until a GPU has run them, nobody gets them unasked.
+    EXPECT_THAT(choose(f16, {})->variant->info.name, ::testing::Not(HasSubstr("mma"))) << e.sm;
+  }
+#else
+  GTEST_SKIP() << "built without CUDA: there is no table";
+#endif
+}
+
 // With or without a device and cuBLASLt: every type has a row, and what the library cannot do now is said in words.
 TEST(GpuTable, EveryTypeIsPlanned) {
 #ifdef KERND_WITH_GPU_TABLE

@@ -16,3 +16,6 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
   return {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
 }
+inline float __bfloat162float(__nv_bfloat16 x) {
+  return ::kernd::emulator::FromBF16(x.bits);
+}

@@ -2,12 +2,15 @@
 // of that name, which nvcc includes by itself.
 #pragma once
 
+#include <math.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/emulator/cuda/cuda_runtime_api.h"
 #include "kernels/emulator/emulator.h"
+#include "kernels/emulator/mma_ops.h"
 #include "kernels/emulator/warp_ops.h"
 
 #define __host__
@@ -76,6 +79,23 @@ inline unsigned __float_as_uint(float x) {
 }
 inline float __int_as_float(int x) {
   return KerndBits<float>(x);
+}
+
+// Rounded on their own: never part of a fused operation, which g++ makes of nothing unless it is told to.
+inline float __fmul_rn(float x, float y) {
+  return x * y;
+}
+inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
+inline double __dmul_rn(double x, double y) {
+  return x * y;
+}
+inline double __dadd_rn(double x, double y) {
+  return x + y;
+}
+inline int __double2int_rn(double x) {
+  return x >= 2147483647.0 ? 2147483647 : x <= -2147483648.0 ? -2147483647 - 1 : static_cast<int>(nearbyint(x));
 }
 
 inline void __syncthreads() {

@@ -6,26 +6,33 @@
 
 namespace kernd::gpu {
 
+// 16 bytes from the thread's registers; the place is aligned to 16.
+__device__ inline void StoreShared(std::uint32_t to, const uint4& x) {
+#ifdef KERND_EMULATOR
+  *reinterpret_cast<uint4*>(emulator::WriteShared(to, 16, "st.shared")) = x;
+#else
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+#endif
+}
+
+// 16 bytes, of which the first `bytes` are copied and the others become zero, beside the thread: SM 8.0. Both places
+// are aligned to 16; where `bytes` is 0, `from` is not looked at.
+__device__ inline void CopyAsync(std::uint32_t to, const void* from, int bytes) {
+#ifdef KERND_EMULATOR
+  emulator::CopyAsync(to, from, static_cast<unsigned>(bytes));
+#else
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 // 16 bytes, both places aligned to 16. Where not `there`: zeros, and `from` is not looked at.
 template <bool kAsync>
 __device__ inline void Copy16(std::uint32_t to, const void* from, bool there) {
-#ifdef KERND_EMULATOR
-  if (kAsync) {
-    emulator::CopyAsync(to, from, there ? 16 : 0);
-    return;
-  }
-  uint4* const place = reinterpret_cast<uint4*>(emulator::WriteShared(to, 16, "st.shared"));
-  *place = there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
-#else
   if constexpr (kAsync) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
+    CopyAsync(to, from, there ? 16 : 0);
   } else {
-    const uint4 x = there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
+    StoreShared(to, there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0));
   }
-#endif
 }
 
 // The thread's copies since the last call are a group.
