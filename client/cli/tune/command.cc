@@ -8,6 +8,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/progress.h"
 #include "client/cli/tune/report.h"
+#include "client/cli/values.h"
 
 namespace kernd::cli {
 namespace {
@@ -23,7 +24,7 @@ int RunTune(const Context& context, const Flags& flags) {
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
   client::AutotuneArgs args{.shapes = flags.shapes};
-  if (!flags.budget.empty()) absl::ParseDuration(flags.budget, &args.budget);  // has passed its check
+  if (!flags.budget.empty()) args.budget = DurationOf(flags.budget);
   client::CallOptions options = context.CallOptions();
   const StopOnInterrupt interrupt;
   options.stop = interrupt.token();
@@ -65,7 +66,8 @@ void AddTune(CLI::App& app, const Context& context, Action& action) {
       ->add_option("shapes", flags->shapes,
                    "matmul:DTYPE:[BATCHx]MxNxK[:WORD...] or attention:DTYPE:BxH[/HKV]xL[/LKV]xD[/DV][:WORD...], as the "
                    "daemon's --prewarm takes them. None: those of that option")
-      ->type_name("SHAPE");
+      ->type_name("SHAPE")
+      ->check(IsText());
   command->add_option("--budget", flags->budget, "Most time to spend; unless set: as long as it takes")
       ->check(IsDuration());
   command->callback([&context, &action, flags] { action = [&context, flags] { return RunTune(context, *flags); }; });
