@@ -5,100 +5,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <random>
-#include <vector>
 
-#include "kernels/emulator/fiber.h"
+#include "kernels/emulator/block.h"
 
 namespace kernd::emulator {
 namespace {
 
 constexpr std::size_t kGranule = 16;
 constexpr int kPoison = 0xff;  // NaN in every floating type
-
-struct Copy {
-  std::uint32_t to;
-  const void* from;
-  unsigned bytes;
-};
-
-enum class State : std::uint8_t { kReady, kAtCollective, kAtBarrier, kLeft };
-
-struct Thread {
-  Index3 index;
-  State state = State::kReady;
-  bool barrier_value = false;
-  std::vector<Copy> open;                // issued, not committed
-  std::deque<std::vector<Copy>> groups;  // committed, oldest first
-};
-
-struct Warp {
-  unsigned arrived = 0;
-  const char* what = nullptr;
-  void* lanes[kLanes] = {};
-};
-
-// Who touched 16 bytes of shared memory last. Epochs are counted by barriers.
-struct Touch {
-  std::uint32_t write_epoch = 0, read_epoch = 0;  // 0: never
-  unsigned writer = 0;                            // warp
-  unsigned readers = 0;                           // a bit for each warp
-  bool in_flight = false;
-};
-
-// A block that runs, on the fibers of its host thread.
-class Block {
- public:
-  void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes,
-           const std::function<void()>& thread);
-
-  void Arrive(bool value, const char* what);
-  void Collect(const char* what, void* lane, void (*all)(void* const*));
-  std::byte* Touched(std::uint32_t offset, std::size_t bytes, bool write, const char* what);
-  void Issue(const Copy& copy);
-  void Commit();
-  void Wait(unsigned newest);
-
-  Thread& current() { return threads_[current_]; }
-  bool running() const { return running_; }
-  bool any() const { return barrier_any_; }
-  std::byte* shared() { return shared_; }
-  std::size_t shared_bytes() const { return shared_bytes_; }
-  const char* kernel() const { return kernel_; }
-
-  Index3 grid, block_dim, block;
-  Counters counters;
-  Order order = Order::kVaried;
-  std::mt19937_64 random;
-
- private:
-  void RunBlock();
-  unsigned NextWarp();  // one with a thread that can go on
-  void Leave();
-  void ReleaseBarrier();
-  void GiveWay(State state);
-  unsigned warp() const { return current_ / kLanes; }
-
-  const char* kernel_ = nullptr;
-  Order launch_order_ = Order::kAscending;
-  unsigned launch_ = 0;
-  const std::function<void()>* entry_ = nullptr;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Thread> threads_;
-  std::vector<Warp> warps_;
-  std::vector<Touch> touches_;
-  std::vector<std::byte> memory_;
-  std::byte* shared_ = nullptr;
-  std::size_t shared_bytes_ = 0;
-  unsigned current_ = 0, live_ = 0, at_barrier_ = 0, last_warp_ = 0;
-  const char* barrier_ = nullptr;
-  bool barrier_any_ = false, barrier_next_ = false, running_ = false;
-  std::uint32_t epoch_ = 1;
-};
+constexpr std::int64_t kRegistersOfSm = 65536;
 
 thread_local Block block_of_thread;
+
+}  // namespace
+
+Block& TheBlock() {
+  return block_of_thread;
+}
 
 void Block::Run(const char* kernel, Index3 grid_dim, Index3 dim, std::size_t shared_bytes,
                 const std::function<void()>& thread) {
@@ -133,11 +56,15 @@ void Block::RunBlock() {
   const unsigned threads = block_dim.x;
   threads_.assign(threads, Thread{});
   warps_.assign(threads / kLanes, Warp{});
-  touches_.assign((shared_bytes_ + kGranule - 1) / kGranule, Touch{});
+  hazards.Reset(shared_bytes_, threads / kLanes);
+  mbarriers.clear();
+  for (NamedBarrier& barrier : named) barrier = {};
+  const unsigned each = std::min(255u, static_cast<unsigned>(kRegistersOfSm / threads)) / 8 * 8;
+  registers.assign(threads / kLanes, each);
+  free_registers = kRegistersOfSm - static_cast<std::int64_t>(each) * threads;
   std::memset(shared_, kPoison, shared_bytes_);
   live_ = threads;
   at_barrier_ = 0;
-  epoch_ = 1;
   last_warp_ = launch_order_ == Order::kDescending ? 0 : static_cast<unsigned>(warps_.size()) - 1;
   for (unsigned i = 0; i < threads; ++i) {
     threads_[i].index = {i, 0, 0};
@@ -152,38 +79,84 @@ void Block::RunBlock() {
   while (live_ > 0) {
     const unsigned chosen = NextWarp();
     for (unsigned i = chosen * kLanes; i < (chosen + 1) * kLanes; ++i) {
-      if (threads_[i].state != State::kReady) continue;
+      if (!CanGoOn(threads_[i])) continue;
+      threads_[i].state = State::kReady;
       current_ = i;
       fibers_[i]->Resume();
     }
   }
+  EndWarpgroups(*this);
+  if (!deliveries_.empty()) Fail("ended with bulk copies in flight");
 }
 
 // A warp goes as far as it can; then the next one in order. In random order, any that can go on.
-unsigned Block::NextWarp() {
+bool Block::FindWarp(unsigned& warp) {
   const auto can = [&](unsigned w) {
-    return std::any_of(threads_.begin() + w * kLanes, threads_.begin() + (w + 1) * kLanes,
-                       [](const Thread& t) { return t.state == State::kReady; });
+    return std::any_of(threads_.begin() + w * kLanes, threads_.begin() + (w + 1) * kLanes, CanGoOn);
   };
   const auto count = static_cast<unsigned>(warps_.size());
   if (launch_order_ == Order::kRandom) {
-    last_warp_ = static_cast<unsigned>(random() % count);
-  } else if (can(last_warp_)) {
-    return last_warp_;
+    warp = static_cast<unsigned>(random() % count);
+  } else if (can(warp)) {
+    return true;
   }
   for (unsigned i = 0; i < count; ++i) {
-    last_warp_ = launch_order_ == Order::kDescending ? (last_warp_ + count - 1) % count : (last_warp_ + 1) % count;
-    if (can(last_warp_)) return last_warp_;
+    warp = launch_order_ == Order::kDescending ? (warp + count - 1) % count : (warp + 1) % count;
+    if (can(warp)) return true;
   }
+  return false;
+}
+
+// In ascending order as late as can be, in descending order at once.
+unsigned Block::NextWarp() {
+  if (launch_order_ == Order::kDescending) {
+    while (!deliveries_.empty()) Deliver();
+  } else if (launch_order_ == Order::kRandom && !deliveries_.empty() && random() % 4 == 0) {
+    Deliver();
+  }
+  while (!FindWarp(last_warp_)) {
+    if (deliveries_.empty()) FailStuck();
+    Deliver();
+  }
+  return last_warp_;
+}
+
+void Block::Deliver() {
+  const std::size_t at = launch_order_ == Order::kRandom ? random() % deliveries_.size() : 0;
+  const std::function<void()> delivery = std::move(deliveries_[at]);
+  deliveries_.erase(deliveries_.begin() + static_cast<std::ptrdiff_t>(at));
+  delivery();
+}
+
+void Block::FailStuck() {
   std::fprintf(stderr, "emulator: %s block %u: nobody can go on: %u of %u threads are at a barrier", kernel_, block.x,
                at_barrier_, live_);
-  for (unsigned w = 0; w < count; ++w) {
+  for (unsigned w = 0; w < warps_.size(); ++w) {
     if (warps_[w].arrived > 0) {
       std::fprintf(stderr, "; %u lanes of warp %u are at %s", warps_[w].arrived, w, warps_[w].what);
     }
+    for (unsigned i = w * kLanes; i < (w + 1) * kLanes; ++i) {
+      if (threads_[i].state != State::kWaiting) continue;
+      std::fprintf(stderr, "; thread %u is at %s of %u", i, threads_[i].what, threads_[i].at);
+      break;
+    }
+  }
+  for (const auto& [at, barrier] : mbarriers) {
+    std::fprintf(stderr, "; the mbarrier at %u has parity %u and waits for %lld arrivals and %lld bytes", at,
+                 barrier.parity, static_cast<long long>(barrier.pending), static_cast<long long>(barrier.bytes));
   }
   std::fprintf(stderr, "\n");
   std::abort();
+}
+
+void Block::WaitUntil(const std::function<bool()>& ready, const char* what, std::uint32_t at) {
+  while (!ready()) {
+    Thread& t = threads_[current_];
+    t.ready = &ready;
+    t.what = what;
+    t.at = at;
+    GiveWay(State::kWaiting);
+  }
 }
 
 void Block::GiveWay(State state) {
@@ -198,6 +171,7 @@ void Block::Leave() {
   }
   if (!t.open.empty()) Fail("left with copies that were not committed");
   if (warps_[warp()].arrived > 0) Fail("left while %s waits for it", warps_[warp()].what);
+  LeaveWarpgroup(*this);
   --live_;
   if (live_ > 0 && at_barrier_ == live_) ReleaseBarrier();
   GiveWay(State::kLeft);
@@ -206,7 +180,7 @@ void Block::Leave() {
 void Block::ReleaseBarrier() {
   at_barrier_ = 0;
   barrier_any_ = barrier_next_;
-  ++epoch_;
+  hazards.JoinAll();
   ++counters.barriers;
   for (Thread& t : threads_) {
     if (t.state == State::kAtBarrier) t.state = State::kReady;
@@ -244,28 +218,8 @@ void Block::Collect(const char* what, void* lane, void (*all)(void* const*)) {
   }
 }
 
-std::byte* Block::Touched(std::uint32_t offset, std::size_t bytes, bool write, const char* what) {
-  if (offset % kGranule != 0 || bytes % kGranule != 0) Fail("%s at %u: not a multiple of 16", what, offset);
-  if (offset + bytes > shared_bytes_) Fail("%s at %u: shared memory has %zu bytes", what, offset, shared_bytes_);
-  for (std::size_t g = offset / kGranule; g < (offset + bytes) / kGranule; ++g) {
-    Touch& t = touches_[g];
-    const auto at = static_cast<unsigned>(g * kGranule);
-    if (t.in_flight) Fail("%s at %u, which a copy is still to fill", what, at);
-    if (t.write_epoch == epoch_ && t.writer != warp()) {
-      Fail("%s at %u, which warp %u wrote since the last barrier", what, at, t.writer);
-    }
-    const unsigned self = 1u << warp();
-    if (write) {
-      if (t.read_epoch == epoch_ && (t.readers & ~self) != 0) {
-        Fail("%s at %u, which other warps (mask %x) read since the last barrier", what, at, t.readers & ~self);
-      }
-      t.write_epoch = epoch_;
-      t.writer = warp();
-    } else {
-      t.readers = t.read_epoch == epoch_ ? t.readers | self : self;
-      t.read_epoch = epoch_;
-    }
-  }
+std::byte* Block::Written(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes) {
+  hazards.Write(warp(), lanes == 0 ? 1u << lane() : lanes, offset, bytes, what);
   return shared_ + offset;
 }
 
@@ -274,8 +228,8 @@ void Block::Issue(const Copy& copy) {
   if (copy.bytes > 0 && reinterpret_cast<std::uintptr_t>(copy.from) % kGranule != 0) {
     Fail("cp.async from %p: not a multiple of 16", copy.from);
   }
-  std::memset(Touched(copy.to, kGranule, true, "cp.async"), kPoison, kGranule);
-  touches_[copy.to / kGranule].in_flight = true;
+  std::memset(Written(copy.to, kGranule, "cp.async"), kPoison, kGranule);
+  hazards.SetInFlight(copy.to, true);
   threads_[current_].open.push_back(copy);
   ++counters.copies;
 }
@@ -290,16 +244,14 @@ void Block::Wait(unsigned newest) {
   Thread& t = threads_[current_];
   while (t.groups.size() > newest) {
     for (const Copy& copy : t.groups.front()) {
-      touches_[copy.to / kGranule].in_flight = false;
-      std::byte* const to = Touched(copy.to, kGranule, true, "arrival of cp.async");
+      hazards.SetInFlight(copy.to, false);
+      std::byte* const to = Written(copy.to, kGranule, "arrival of cp.async");
       std::memcpy(to, copy.from, copy.bytes);
       std::memset(to + copy.bytes, 0, kGranule - copy.bytes);
     }
     t.groups.pop_front();
   }
 }
-
-}  // namespace
 
 void SetOrder(Order order, std::uint64_t seed) {
   block_of_thread.order = order;
@@ -318,7 +270,7 @@ void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes
 }
 
 const Index3& ThreadIndex() {
-  return block_of_thread.current().index;
+  return block_of_thread.thread_index();
 }
 const Index3& BlockIndex() {
   return block_of_thread.block;
@@ -356,10 +308,11 @@ std::uint32_t SharedOffset(const void* address) {
 }
 
 const std::byte* ReadShared(std::uint32_t offset, std::size_t bytes, const char* what) {
-  return block_of_thread.Touched(offset, bytes, false, what);
+  block_of_thread.hazards.Read(block_of_thread.warp(), offset, bytes, what);
+  return block_of_thread.shared() + offset;
 }
-std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what) {
-  return block_of_thread.Touched(offset, bytes, true, what);
+std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes) {
+  return block_of_thread.Written(offset, bytes, what, lanes);
 }
 
 void CopyAsync(std::uint32_t to, const void* from, unsigned bytes) {
@@ -375,7 +328,7 @@ void WaitCopies(unsigned newest) {
 void Fail(const char* format, ...) {
   if (block_of_thread.running()) {
     std::fprintf(stderr, "emulator: %s block %u thread %u: ", block_of_thread.kernel(), block_of_thread.block.x,
-                 block_of_thread.current().index.x);
+                 block_of_thread.thread_index().x);
   } else {
     std::fprintf(stderr, "emulator: ");
   }

@@ -43,10 +43,12 @@ inline thread_local unsigned most_blocks = ~0u;
 // What the launches of this host thread did since ResetCounters.
 struct Counters {
   std::uint64_t launches = 0, blocks = 0, barriers = 0;
-  std::uint64_t mma = 0;       // mma.sync instructions of a warp, whatever their shape
-  std::uint64_t ldmatrix = 0;  // instructions of a warp
-  std::uint64_t copies = 0;    // cp.async of a thread
-  // Beyond one: 8 rows of 16 bytes each take as many cycles as rows share the same four banks.
+  std::uint64_t mma = 0;          // mma.sync instructions of a warp, whatever their shape
+  std::uint64_t ldmatrix = 0;     // instructions of a warp
+  std::uint64_t copies = 0;       // cp.async of a thread
+  std::uint64_t wgmma = 0;        // instructions of a warp
+  std::uint64_t bulk_copies = 0;  // cp.async.bulk.tensor
+  // Beyond one: 8 rows of 16 bytes each take as many cycles as rows share the same four banks; of stmatrix, too.
   std::uint64_t ldmatrix_conflicts = 0;
 };
 Counters& Counts();
@@ -76,9 +78,10 @@ void Collective(const char* what, void* lane, void (*all)(void* const* lanes));
 std::byte* SharedMemory();
 std::uint32_t SharedOffset(const void* address);
 
-// Checks an access of `bytes` (a multiple of 16, aligned to 16) by this thread and returns where it goes.
+// Checks an access of `bytes` (a multiple of 16, aligned to 16) by this thread and returns where it goes. `lanes`:
+// those of its warp that must fence before the async proxy sees the bytes; 0: its own.
 const std::byte* ReadShared(std::uint32_t offset, std::size_t bytes, const char* what);
-std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what);
+std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes = 0);
 
 // cp.async of 16 bytes, of which the first `bytes` come from `from`, and the rest is zero; commit; wait.
 void CopyAsync(std::uint32_t to, const void* from, unsigned bytes);

@@ -80,6 +80,25 @@ void LoadAll(void* const* lanes) {
   }
 }
 
+struct StoreLane {
+  const std::uint32_t* registers;
+  std::uint32_t place;
+};
+
+void StoreAll(void* const* lanes) {
+  const auto at = [&](int lane) -> const StoreLane& { return *static_cast<const StoreLane*>(lanes[lane]); };
+  for (int m = 0; m < 4; ++m) {
+    std::array<int, 8> in_banks = {};
+    for (int j = 0; j < 8; ++j) {
+      const std::uint32_t place = at(8 * m + j).place;
+      auto* const row = reinterpret_cast<std::uint32_t*>(WriteShared(place, 16, "stmatrix", ~0u));
+      for (int t = 0; t < 4; ++t) row[t] = at(4 * j + t).registers[m];
+      ++in_banks[place / 16 % 8];
+    }
+    Counts().ldmatrix_conflicts += static_cast<std::uint64_t>(*std::max_element(in_banks.begin(), in_banks.end()) - 1);
+  }
+}
+
 struct ShuffleLane {
   std::uint32_t value, source, result;
 };
@@ -123,6 +142,11 @@ void LoadMatrices(std::uint32_t* registers, int matrices, bool transposed, std::
   } else {
     load("ldmatrix.x4", LoadAll<4, false>, LoadAll<4, true>);
   }
+}
+
+void StoreMatrices(const std::uint32_t (&registers)[4], std::uint32_t place) {
+  StoreLane lane{registers, place};
+  Collective("stmatrix.x4", &lane, StoreAll);
 }
 
 std::uint32_t ShuffleXor(std::uint32_t value, unsigned mask) {

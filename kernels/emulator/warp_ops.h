@@ -21,6 +21,9 @@ void Mma16x8x8(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t 
 // of a lane gets row g, columns 2 t and 2 t + 1 of it; .trans: rows 2 t and 2 t + 1 of column g.
 void LoadMatrices(std::uint32_t* registers, int matrices, bool transposed, std::uint32_t place);
 
+// stmatrix.sync.aligned.m8n8.x4.shared.b16, from SM 9.0 on: the same the other way, not transposed.
+void StoreMatrices(const std::uint32_t (&registers)[4], std::uint32_t place);
+
 // Shuffles of whole warps.
 std::uint32_t ShuffleXor(std::uint32_t value, unsigned mask);
 std::uint32_t ShuffleFrom(std::uint32_t value, unsigned lane);

@@ -1,5 +1,6 @@
 # Kernels without a device: kernels/emulator.
-kernd_test(emulator_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/emulator_test.cc DEPS kernd_emulated_kernels kernd_reference)
+kernd_test(emulator_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/emulator_test.cc ${CMAKE_CURRENT_LIST_DIR}/emulator_hopper_test.cc
+  DEPS kernd_emulated_kernels kernd_reference)
 
 # The tests of the GPU's kernels (tests/gpu) on the emulator, and what only the emulator can tell.
 kernd_library(kernd_test_emulated_device SRCS ${CMAKE_CURRENT_LIST_DIR}/../support/emulated_device_memory.cc

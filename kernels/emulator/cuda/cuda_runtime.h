@@ -98,6 +98,12 @@ inline int __double2int_rn(double x) {
   return x >= 2147483647.0 ? 2147483647 : x <= -2147483648.0 ? -2147483647 - 1 : static_cast<int>(nearbyint(x));
 }
 
+inline unsigned atomicOr(unsigned* address, unsigned bits) {
+  const unsigned before = *address;
+  *address |= bits;
+  return before;
+}
+
 inline void __syncthreads() {
   ::kernd::emulator::Barrier();
 }
