@@ -28,7 +28,7 @@ void FenceProxyAsync();
 void NamedSync(unsigned id, unsigned threads);
 void NamedArrive(unsigned id, unsigned threads);
 
-// setmaxnreg.inc or .dec: the warp waits until the SM has that many registers for it.
+// setmaxnreg.inc or .dec: the warp waits until the block has that many registers for it.
 void SetMaxRegisters(unsigned count, bool increase);
 
 // elect.sync: true in one lane of the warp, in another one with another order of warps.

@@ -61,7 +61,7 @@ void Block::RunBlock() {
   for (NamedBarrier& barrier : named) barrier = {};
   const unsigned each = std::min(255u, static_cast<unsigned>(kRegistersOfSm / threads)) / 8 * 8;
   registers.assign(threads / kLanes, each);
-  free_registers = kRegistersOfSm - static_cast<std::int64_t>(each) * threads;
+  free_registers = 0;  // a block has those that it started with
   std::memset(shared_, kPoison, shared_bytes_);
   live_ = threads;
   at_barrier_ = 0;

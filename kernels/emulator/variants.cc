@@ -2,10 +2,19 @@
 // Of those for ordinary cores, attention_simt.cu is built as well, and tested by a sample.
 #include "kernels/gpu/variants.h"
 
+#include <vector>
+
 namespace kernd {
 
 absl::Span<const AttentionVariant> AttentionVariants() {
-  return AttentionMmaVariants();
+  static const auto& all = *[] {
+    auto* const rows = new std::vector<AttentionVariant>;
+    for (const absl::Span<const AttentionVariant> family : {AttentionWgmmaVariants(), AttentionMmaVariants()}) {
+      rows->insert(rows->end(), family.begin(), family.end());
+    }
+    return rows;
+  }();
+  return all;
 }
 
 absl::Span<const MatmulVariant> MatmulVariants() {

@@ -8,10 +8,8 @@
 #include "kernels/emulator/float16.h"
 
 namespace kernd::emulator {
-namespace {
 
-// All 65536 values of a type as F32.
-const float* Table(Half type) {
+const float* ValuesOf(Half type) {
   const auto make = [](float (*convert)(std::uint16_t)) {
     auto* const table = new std::vector<float>(65536);
     for (int i = 0; i < 65536; ++i) (*table)[i] = convert(static_cast<std::uint16_t>(i));
@@ -20,6 +18,8 @@ const float* Table(Half type) {
   static const float *const f16 = make(FromF16), *const bf16 = make(FromBF16);
   return type == Half::kF16 ? f16 : bf16;
 }
+
+namespace {
 
 struct MmaLane {
   Half type;
@@ -30,7 +30,7 @@ struct MmaLane {
 template <int kDepth>
 void MultiplyAll(void* const* lanes) {
   const auto at = [&](int lane) -> const MmaLane& { return *static_cast<const MmaLane*>(lanes[lane]); };
-  const float* const table = Table(at(0).type);
+  const float* const table = ValuesOf(at(0).type);
   const auto half = [&](std::uint32_t word, int e) { return table[word >> (16 * e) & 0xffff]; };
   double a[16][kDepth], b[8][kDepth];
   for (int lane = 0; lane < 32; ++lane) {

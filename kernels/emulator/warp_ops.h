@@ -12,6 +12,9 @@ namespace kernd::emulator {
 
 enum class Half : std::uint8_t { kF16, kBF16 };
 
+// All 65536 values of the type as F32.
+const float* ValuesOf(Half type);
+
 // mma.sync.aligned.m16n8k16.row.col.f32.T.T.f32 and, for F16, m16n8k8. Products are exact and sums are in double,
 // rounded once: no device is more exact.
 void Mma16x8x16(Half type, float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);

@@ -1,5 +1,6 @@
 #include "kernels/emulator/wgmma.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "kernels/emulator/block.h"
-#include "kernels/emulator/float16.h"
 #include "kernels/emulator/tensor_copy.h"
 
 namespace kernd::emulator {
@@ -51,8 +51,16 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// An instruction of a warpgroup, and B once a warp has needed it: the others see the same.
+struct Shared {
+  Shape shape;
+  std::vector<float> b;  // [k, n]
+  unsigned columns = 0;  // of B up to the last that is not all zero
+};
+
 struct Op {
   Shape shape;
+  std::shared_ptr<Shared> shared;
   float* d;                          // of lane 0: the accumulator's name
   std::uint32_t* a;                  // of lane 0, or null
   std::vector<std::uint32_t> reads;  // granules of shared memory
@@ -124,7 +132,7 @@ void Drop(WarpState& warp, const void* place) {
 
 struct WarpgroupState {
   std::vector<WarpState> warps;
-  std::vector<std::deque<Shape>> log;  // of each warpgroup: what was issued, from `first` on
+  std::vector<std::deque<std::shared_ptr<Shared>>> log;  // of each warpgroup: what was issued, from `first` on
   std::vector<std::uint64_t> first;
 };
 
@@ -142,25 +150,27 @@ WarpgroupState& All() {
   return *block.warpgroups;
 }
 
-float Value(Half type, std::uint16_t bits) {
-  return type == Half::kF16 ? FromF16(bits) : FromBF16(bits);
-}
-
 float InShared(Half type, std::uint32_t offset) {
   std::uint16_t bits;
   std::memcpy(&bits, TheBlock().shared() + offset, 2);
-  return Value(type, bits);
+  return ValuesOf(type)[bits];
 }
 
 // Does the instruction for the 16 rows of the warp.
 void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
-  static thread_local double a[kRows][kDepth], b[kDepth][kMaxN], sum[kMaxN];
+  static thread_local float a[kRows][kDepth];
+  static thread_local double sum[kMaxN];
   const Shape& s = op.shape;
   const unsigned n = s.n;
-  const Operand from_b = Operand::Of(s.b);
-  for (unsigned k = 0; k < kDepth; ++k) {
-    for (unsigned j = 0; j < n; ++j) {
-      b[k][j] = InShared(s.type, s.b_mn_major ? from_b.MnMajor(j, k) : from_b.KMajor(j, k));
+  std::vector<float>& b = op.shared->b;
+  if (b.empty()) {
+    const Operand from = Operand::Of(s.b);
+    b.resize(std::size_t{kDepth} * n);
+    for (unsigned k = 0; k < kDepth; ++k) {
+      for (unsigned j = 0; j < n; ++j) {
+        b[k * n + j] = InShared(s.type, s.b_mn_major ? from.MnMajor(j, k) : from.KMajor(j, k));
+        if (b[k * n + j] != 0) op.shared->columns = std::max(op.shared->columns, j + 1);
+      }
     }
   }
   if (s.a_registers) {
@@ -169,7 +179,7 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
       for (unsigned i = 0; i < 8; ++i) {
         const unsigned r = i / 2, e = i % 2;
         const std::uint32_t bits = held.values[lane * 4 + r] >> (16 * e);
-        a[lane / 4 + 8 * (r % 2)][2 * (lane % 4) + e + 8 * (r / 2)] = Value(s.type, static_cast<std::uint16_t>(bits));
+        a[lane / 4 + 8 * (r % 2)][2 * (lane % 4) + e + 8 * (r / 2)] = ValuesOf(s.type)[bits & 0xffff];
       }
     }
   } else {
@@ -185,9 +195,12 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
       const unsigned lane = i % 8 * 4 + j % 8 / 2;
       return values + lane * d.count + 4 * (j / 8) + 2 * (i / 8) + j % 2;
     };
+    // Padding is most of what small problems multiply: columns of zeros add nothing to what is finite.
+    const bool finite = std::all_of(a[i], a[i] + kDepth, [](float x) { return std::isfinite(x); });
+    const unsigned columns = finite ? op.shared->columns : n;
     for (unsigned j = 0; j < n; ++j) sum[j] = s.accumulate ? *at(j) : 0.0;
     for (unsigned k = 0; k < kDepth; ++k) {
-      for (unsigned j = 0; j < n; ++j) sum[j] += a[i][k] * b[k][j];
+      for (unsigned j = 0; j < columns; ++j) sum[j] += a[i][k] * static_cast<double>(b[k * n + j]);
     }
     for (unsigned j = 0; j < n; ++j) *at(j) = static_cast<float>(sum[j]);
   }
@@ -216,17 +229,18 @@ void IssueOp(void* const* lanes) {
   if (shape.n % 8 != 0 || shape.n == 0 || shape.n > kMaxN) Fail("wgmma of %u columns", shape.n);
   if (!warp.fenced) Fail("wgmma without wgmma.fence since its registers came back");
   // The four warps issue the same.
-  std::deque<Shape>& log = all.log[group];
+  std::deque<std::shared_ptr<Shared>>& log = all.log[group];
   const std::uint64_t index = warp.issued++ - all.first[group];
-  if (index == log.size()) log.push_back(shape);
-  if (!(log[index] == shape)) Fail("wgmma: warps of the warpgroup differ");
+  if (index == log.size()) log.push_back(std::make_shared<Shared>(shape));
+  const std::shared_ptr<Shared> shared = log[index];
+  if (!(shared->shape == shape)) Fail("wgmma: warps of the warpgroup differ");
   std::uint64_t least = warp.issued;
   for (unsigned w = 4 * group; w < 4 * group + 4; ++w) least = std::min(least, all.warps[w].issued);
   while (all.first[group] < least) {
     log.pop_front();
     ++all.first[group];
   }
-  Op op{shape, at(0).d, at(0).a, {}};
+  Op op{shape, shared, at(0).d, at(0).a, {}};
   Hold(warp, std::move(d), shape.n / 2);
   if (shape.a_registers) Hold(warp, std::move(a), 4);
   const auto read = [&](std::uint32_t offset) {

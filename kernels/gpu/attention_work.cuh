@@ -22,6 +22,7 @@ struct AttentionPlan {
   std::int64_t slots = 0, blocks = 0;  // row blocks of all sequences; of each, unless packed
   std::int64_t section = 1;            // kv heads of all sequences whose row blocks run at the same time, unless packed
   bool packed = false;
+  bool whole = false;  // no sequence is cut along its keys, as a kernel that has no parts wants it
   bool split = false;  // only the sequences of `group` that are cut; otherwise only those that are not
   std::int64_t min_rows = 0, max_rows = 0;  // with `split`: only sequences with so many rows; 0: no limit
   SplitGroup group;
@@ -89,7 +90,7 @@ __device__ inline AttentionWork FindWork(const AttentionParams& p, const Attenti
     out.first_row = (plan.blocks - 1 - in_section / width) * rows;
   }
   const AttentionSequence& s = p.tables.sequences[out.b];
-  const std::int64_t split_keys = SplitKeys(s, p.group), computed = s.q_length * p.group;
+  const std::int64_t split_keys = plan.whole ? 0 : SplitKeys(s, p.group), computed = s.q_length * p.group;
   out.first_key = out.split * split_keys;
   out.last_key = plan.split ? min(s.kv_length, out.first_key + split_keys) : s.kv_length;
   out.rows = plan.split ? computed : s.q_rows * p.group;

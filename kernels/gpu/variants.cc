@@ -15,8 +15,8 @@ std::vector<Variant> Join(std::initializer_list<absl::Span<const Variant>> famil
 }  // namespace
 
 absl::Span<const AttentionVariant> AttentionVariants() {
-  static const auto& all = *new std::vector<AttentionVariant>(
-      Join<AttentionVariant>({AttentionMmaVariants(), AttentionSimtVariants(), AttentionNaiveVariants()}));
+  static const auto& all = *new std::vector<AttentionVariant>(Join<AttentionVariant>(
+      {AttentionWgmmaVariants(), AttentionMmaVariants(), AttentionSimtVariants(), AttentionNaiveVariants()}));
   return all;
 }
 

@@ -12,6 +12,9 @@ absl::Span<const AttentionVariant> AttentionNaiveVariants();
 // attention_mma.cu: F16, BF16; head dimensions and strides that are multiples of 8, every option.
 absl::Span<const AttentionVariant> AttentionMmaVariants();
 
+// attention_wgmma.cu: F16, BF16; SM 9.0 alone; no mask, bias or slopes.
+absl::Span<const AttentionVariant> AttentionWgmmaVariants();
+
 // matmul_simt.cu: every dtype; every option. matmul_lt.cc: cuBLASLt. matmul_mma.cc: tensor cores, F16, BF16, TF32, I8.
 absl::Span<const MatmulVariant> MatmulSimtVariants();
 absl::Span<const MatmulVariant> MatmulLtVariants();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One visit to a GPU for the tensor-core attention kernels, in less than four minutes: their tests, the sanitizers on small
+"""One visit to a GPU for the tensor-core attention kernels, in less than five minutes: their tests, the sanitizers on small
 cases, tiles side by side, and the chosen kernels beside torch's. Writes OUT/attention_mma.json and a log of each step.
 
 usage: run_attention_mma.py --bin build/bin --out OUT [--python python3] [--skip STEP...]
-steps: tests, memcheck, racecheck, initcheck, synccheck, tiles, kernbench, torch
+steps: tests, tiles, wgmma_tiles, kernbench-mma0 to 2, kernbench-wgmma0 and 1, torch, racecheck, memcheck, synccheck, initcheck
 """
 
 import argparse
@@ -15,9 +15,10 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-TESTS = ("*TensorCore*:AttentionGpu.LargeStrides:AttentionGpu.ManySequences:AttentionGpu.RaggedPacked:AttentionGpu.Many*:"
+TESTS = ("*TensorCore*:*PositionalProblems*:AttentionGpu.LargeStrides:AttentionGpu.ManySequences:AttentionGpu.RaggedPacked:AttentionGpu.Many*:"
          "AttentionGpu.HeadDims:AttentionGpuContract.*")
-SMALL = "*TensorCoreProblems/0:AttentionGpuContract.KeysThat*"
+SMALL = "*TensorCoreProblems/0:*PositionalProblems/0:AttentionGpuContract.KeysThat*:AttentionGpuContract.Multi*"
+KERNELS = ("attention_f16_sm80_mma", "attention_f16_sm90_wgmma")
 PROBLEMS = [f"{batch}x{heads}x{length}x{dim}" for dim, heads in ((64, 32), (128, 16), (256, 8))
             for batch, length in ((16, 1024), (4, 4096), (1, 16384))]
 DECODE = [f"{batch}x32x1x128,8,{keys}" for batch, keys in ((1, 8192), (4, 8192), (16, 8192), (64, 8192), (1, 131072))]
@@ -62,19 +63,24 @@ def main():
     visit = Visit(args)
     test = args.bin / "attention_gpu_test"
     visit.run("tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 70)
-    visit.answer["tiles"] = rows_of(visit.run("tiles", [args.bin / "attention_mma_tiles"], 40))
+    visit.answer["tiles"] = [row for step, program in (("tiles", "attention_mma_tiles"), ("wgmma_tiles", "attention_wgmma_tiles"))
+                             for row in rows_of(visit.run(step, [args.bin / program], 40))]
     own = {}
-    for words in ([*PROBLEMS], [*PROBLEMS, "--causal"], [*DECODE]):
-        step = f"kernbench{len(own)}"
-        output = visit.run(step, [args.bin / "kernbench", "--backend", "cuda", "attention", *words, "--dtype", "f16", "--unit",
-                                  "us", "--repeat", "7", "--json"], 30)
-        try:
-            own.update((row["name"], row["value"]) for row in json.loads(output[output.index("{"):])["results"])
-        except (ValueError, KeyError):
-            print(f"{step}: no answer")
+    for kernel in KERNELS:
+        # The second kernel cuts nothing along the keys: few queries are not for it.
+        problems = [[*PROBLEMS], [*PROBLEMS, "--causal"], *([DECODE] if kernel == KERNELS[0] else [])]
+        for i, words in enumerate(problems):
+            step = f"kernbench-{kernel.rsplit('_', 1)[1]}{i}"
+            output = visit.run(step, [args.bin / "kernbench", "--backend", "cuda", "attention", *words, "--dtype", "f16",
+                                      "--kernel", kernel, "--unit", "us", "--repeat", "7", "--json"], 30)
+            try:
+                own.update((row["name"], row["value"]) for row in json.loads(output[output.index("{"):])["results"])
+            except (ValueError, KeyError):
+                print(f"{step}: no answer")
     visit.answer["kernbench_us"] = own
-    if own:
-        output = visit.run("torch", [args.python, HERE / "peers" / "torch_attention.py", "--repeat", "7", *own], 40)
+    names = sorted({name.rsplit("/", 1)[0] for name in own})  # without the kernel
+    if names:
+        output = visit.run("torch", [args.python, HERE / "peers" / "torch_attention.py", "--repeat", "7", *names], 40)
         try:
             visit.answer["torch_seconds"] = json.loads(output.strip().splitlines()[-1])
         except (ValueError, IndexError):
@@ -86,7 +92,7 @@ def main():
     for row in visit.answer["tiles"]:
         print(f"d{row['d']} L{row['length']} {'causal' if row['causal'] else 'full'} {row['tile']}: {row['tflops']} TFLOP/s")
     for name, microseconds in own.items():
-        peers = visit.answer.get("torch_seconds", {}).get(name, {})
+        peers = visit.answer.get("torch_seconds", {}).get(name.rsplit("/", 1)[0], {})
         print(f"{name}: {microseconds:.1f} us", *(f"{peer} {seconds * 1e6:.1f}" for peer, seconds in peers.items()))
     return max((step["code"] != 0 for step in visit.answer["steps"].values()), default=0)
 

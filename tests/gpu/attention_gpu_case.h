@@ -61,6 +61,8 @@ class DeviceTest : public ::testing::Test {
   }
 
   const DeviceInfo& Device() const { return device_; }
+  // Kernels plan for so many of them from now on, whatever the device has.
+  void SetMultiprocessors(int count) { device_.multiprocessors = count; }
 
   bool Takes(const AttentionVariant& variant, const AttentionProblem& p) const {
     const auto& dtypes = variant.info.dtypes;

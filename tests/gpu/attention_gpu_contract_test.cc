@@ -286,6 +286,33 @@ TEST_F(AttentionGpuContract, RepetitionDoesNotShow) {
   }
 }
 
+// Few multiprocessors have many pieces of work each, one after the other, some of them with values that are not finite.
+TEST_F(AttentionGpuContract, MultiprocessorsDoNotShow) {
+  for (const auto& [type, d] : {std::pair{DataType::kF16, 64}, {DataType::kBF16, 128}}) {
+    for (const double poison : {0.0, kNan}) {
+      Case c = PlainCase({.batch = 2, .q_heads = 4, .kv_heads = 2, .q_rows = 150, .kv_rows = 270, .d = d, .dv = d}, 45,
+                         type);
+      FillBut(c.v, 46, poison, [](const Dims& at) { return at[1] == 1 && at[2] == 230; });
+      c.p.kv_lengths = {270, 65};
+      c.p.causal = true;
+      c.p.alignment = MaskAlignment::kBottomRight;
+      const OnDevice operands(c);
+      SCOPED_TRACE(std::string(Name(type)) + " " + std::to_string(d) + " " + std::to_string(poison));
+      const auto expected = reference::AttentionValues(c.p, c.Args());
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      ForEach(c.p, [&](const AttentionVariant& variant) {
+        SetMultiprocessors(132);
+        const Result many = Compute(variant, c, operands);
+        ExpectMatches(c, many.o, many.lse, *expected);
+        for (const int count : {1, 3}) {
+          SetMultiprocessors(count);
+          EXPECT_TRUE(many == Compute(variant, c, operands)) << count;
+        }
+      });
+    }
+  }
+}
+
 TEST_F(AttentionGpuContract, OnesGiveOnes) {
   for (const std::int64_t q_rows : {1, 30, 100}) {
     Case c = PlainCase({.q_rows = q_rows, .kv_rows = 500}, 51);

@@ -60,6 +60,19 @@ TEST_P(AttentionGpuRandom, TensorCoreProblems) {
   }
 }
 
+// Without what kernels for SM 9.0 do not take.
+TEST_P(AttentionGpuRandom, PositionalProblems) {
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    const std::uint64_t seed = static_cast<std::uint64_t>(GetParam()) * 30 + static_cast<std::uint64_t>(i) + 40001;
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Case c = RandomCase(seed, false, TensorCoreChoices());
+    c.p.mask.reset();
+    c.p.bias.reset();
+    c.p.alibi_slopes.clear();
+    Check(c);
+  }
+}
+
 TEST_F(AttentionGpu, Lengths) {
   const std::int64_t lengths[] = {0, 1, 3, 4, 5, 16, 17, 63, 64, 65, 127, 128, 129, 257};
   for (const std::int64_t q_rows : lengths) {

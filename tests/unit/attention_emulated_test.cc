@@ -1,5 +1,8 @@
 // What only the emulator can tell of the attention kernels: that shared memory has no bank conflicts, and that neither
 // the order of warps nor the size of the tile shows in the bits. And a sample of the kernels for ordinary cores.
+#include <cstdint>
+#include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -14,10 +17,10 @@ namespace {
 class AttentionEmulated : public DeviceTest {
  protected:
   template <typename Function>
-  void ForEachMma(const AttentionProblem& p, const Function& check) {
+  void ForEachVariant(const AttentionProblem& p, const Function& check) {
     int count = 0;
     for (const AttentionVariant& variant : AttentionVariants()) {
-      if (variant.info.name.find("_mma") == std::string::npos || !Takes(variant, p)) continue;
+      if (!Takes(variant, p)) continue;
       SCOPED_TRACE(variant.info.name);
       check(variant);
       ++count;
@@ -34,13 +37,15 @@ TEST_F(AttentionEmulated, TilesAreRightAndHaveNoBankConflicts) {
         const Case c = PlainCase({.q_rows = q_rows, .kv_rows = 300, .d = d, .dv = dv}, 2, type);
         const auto expected = reference::AttentionValues(c.p, c.Args());
         ASSERT_TRUE(expected.ok()) << expected.status();
-        ForEachMma(c.p, [&](const AttentionVariant& variant) {
+        ForEachVariant(c.p, [&](const AttentionVariant& variant) {
           emulator::ResetCounters();
           const OnDevice operands(c);
           const Result result = Compute(variant, c, operands);
           ExpectMatches(c, result.o, result.lse, *expected);
-          EXPECT_GT(emulator::Counts().mma, 0u);
-          EXPECT_GT(emulator::Counts().ldmatrix, 0u);
+          const emulator::Counters& counts = emulator::Counts();
+          const bool hopper = variant.info.name.ends_with("_wgmma");
+          EXPECT_GT(hopper ? counts.wgmma : counts.mma, 0u);
+          EXPECT_GT(hopper ? counts.bulk_copies : counts.ldmatrix, 0u);
           EXPECT_EQ(emulator::Counts().ldmatrix_conflicts, 0u) << d << "/" << dv << " with " << q_rows << " rows";
         });
       }
@@ -55,7 +60,7 @@ TEST_F(AttentionEmulated, OrderOfWarpsDoesNotShow) {
     c.p.causal = true;
     c.p.alignment = MaskAlignment::kBottomRight;
     const OnDevice operands(c);
-    ForEachMma(c.p, [&](const AttentionVariant& variant) {
+    ForEachVariant(c.p, [&](const AttentionVariant& variant) {
       emulator::SetOrder(emulator::Order::kAscending);
       const Result first = Compute(variant, c, operands);
       emulator::SetOrder(emulator::Order::kDescending);
@@ -77,7 +82,7 @@ TEST_F(AttentionEmulated, TileDoesNotShow) {
   all.p.causal = true;
   all.p.alignment = MaskAlignment::kBottomRight;
   const OnDevice operands(all);
-  ForEachMma(all.p, [&](const AttentionVariant& variant) {
+  ForEachVariant(all.p, [&](const AttentionVariant& variant) {
     const Result together = Compute(variant, all, operands);
     for (const std::int64_t head : {std::int64_t{0}, std::int64_t{57}, kHeads - 1}) {
       AttentionProblem one = all.p;
@@ -90,6 +95,27 @@ TEST_F(AttentionEmulated, TileDoesNotShow) {
       EXPECT_TRUE(std::equal(alone.o.begin(), alone.o.end(), together.o.begin() + head * kRows * kD * 2)) << head;
     }
   });
+}
+
+// Keys that no row sees, padding or another sequence's, cost no second pass, whatever their values are.
+TEST_F(AttentionEmulated, InvisibleTailsCostNothing) {
+  const auto count = [&](double value) {
+    Case c = PlainCase({.batch = 2, .q_rows = 80, .kv_rows = 300, .d = 64, .dv = 64}, 5, DataType::kF16);
+    c.p.kv_lengths = {150, 170};
+    Random random(6);
+    c.v.Fill(
+        [&](const Dims& at) { return at[2] >= c.p.kv_lengths[at[0]] ? value : std::normal_distribution<>()(random); });
+    std::uint64_t instructions = 0;
+    ForEachVariant(c.p, [&](const AttentionVariant& variant) {
+      emulator::ResetCounters();
+      Compute(variant, c, OnDevice(c));
+      instructions += emulator::Counts().wgmma + emulator::Counts().mma;
+    });
+    return instructions;
+  };
+  const std::uint64_t clean = count(0);
+  EXPECT_GT(clean, 0u);
+  EXPECT_EQ(count(std::numeric_limits<double>::quiet_NaN()), clean);
 }
 
 TEST_F(AttentionEmulated, OrdinaryCoresAgreeToo) {

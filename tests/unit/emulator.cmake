@@ -11,9 +11,10 @@ kernd_test(attention_emulated_test unit TIMEOUT 900
   DEPS kernd_emulated_kernels kernd_test_emulated_device)
 # Those in which a 16-bit type has a part, and of the random ones and of the repetitions as many as a minute allows.
 set_tests_properties(attention_emulated_test PROPERTIES ENVIRONMENT "GTEST_FILTER=AttentionEmulated.*:\
-Blocks/AttentionGpuRandom.TensorCoreProblems/0:Blocks/AttentionGpuRandom.TensorCoreProblems/1:\
+Blocks/AttentionGpuRandom.TensorCoreProblems/0:Blocks/AttentionGpuRandom.PositionalProblems/0:\
 AttentionGpu.LargeStrides:AttentionGpu.RaggedPacked:AttentionGpu.ManyHeads*:AttentionGpuContract.Bias*:\
-AttentionGpuContract.Invisible*:AttentionGpuContract.Keys*:AttentionGpuContract.Sequences*")
+AttentionGpuContract.Invisible*:AttentionGpuContract.Keys*:AttentionGpuContract.Sequences*:\
+AttentionGpuContract.Multiprocessors*")
 kernd_test(matmul_emulated_test unit TIMEOUT 900
   SRCS ${CMAKE_CURRENT_LIST_DIR}/../gpu/matmul_gpu_test.cc ${CMAKE_CURRENT_LIST_DIR}/../gpu/matmul_gpu_contract_test.cc
        ${CMAKE_CURRENT_LIST_DIR}/matmul_emulated_test.cc

@@ -592,7 +592,7 @@ TEST_F(EmulatorHopperDeathTest, NamedBarrierAndRegisterMisuse) {
   EXPECT_DEATH(RunWarps(12, 0, [] { SetMaxRegisters(176, false); }), "from 168 to 176");
   EXPECT_DEATH(RunWarps(12, 0, [] { SetMaxRegisters(160, true); }), "from 168 to 160");
   EXPECT_DEATH(RunWarps(12, 0,
-                        [] {  // 4 x 24 + 8 x 256 is more than an SM has
+                        [] {  // 4 x 24 + 8 x 256 is more than 12 x 168
                           if (Warp() < 4) {
                             SetMaxRegisters(24, false);
                           } else {

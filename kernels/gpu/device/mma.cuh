@@ -35,6 +35,17 @@ __device__ inline void LoadTransposed(std::uint32_t address, std::uint32_t (&r)[
 #endif
 }
 
+// stmatrix, from SM 9.0 on: lane 8 i + j has the address of row j of matrix i; the lane's two elements of it are r[i].
+__device__ inline void StoreMatrices(std::uint32_t address, const std::uint32_t (&r)[4]) {
+#ifdef KERND_EMULATOR
+  emulator::StoreMatrices(r, address);
+#else
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
+}
+
 // D += A B of 16 x 16 by 16 x 8. kWide: one instruction, from SM 8.0 on; else, F16 only, two of 16 x 8 by 8 x 8.
 template <DataType kType, bool kWide>
 __device__ inline void Multiply(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {

@@ -39,4 +39,39 @@ struct SwizzledRows {
   }
 };
 
+// Tiles of kRows rows as bulk copies with a swizzle of 128 bytes leave them and wgmma reads them: slabs of 64 columns
+// one after the other, a row of a slab being 128 bytes whose chunks of 16 are swapped about by the number of the row.
+template <unsigned kRows>
+struct Slabs {
+  static_assert(kRows % 8 == 0);
+  static constexpr unsigned kPitch = 128, kBytes = kRows * kPitch;  // of a slab
+
+  // Bytes from the tile's start, which is a multiple of 1024, to chunk `chunk` of the row's.
+  __device__ static unsigned Offset(unsigned row, unsigned chunk) {
+    return chunk / 8 * kBytes + row * kPitch + (chunk % 8 ^ row % 8) * 16;
+  }
+};
+
+// 16 bytes; addresses are multiples of 16.
+__device__ inline uint4 LoadShared16(std::uint32_t address) {
+#ifdef KERND_EMULATOR
+  return *reinterpret_cast<const uint4*>(emulator::ReadShared(address, 16, "ld.shared"));
+#else
+  uint4 x;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address)
+               : "memory");
+  return x;
+#endif
+}
+__device__ inline void StoreShared16(std::uint32_t address, uint4 x) {
+#ifdef KERND_EMULATOR
+  *reinterpret_cast<uint4*>(emulator::WriteShared(address, 16, "st.shared")) = x;
+#else
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+#endif
+}
+
 }  // namespace kernd::gpu

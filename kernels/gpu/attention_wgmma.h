@@ -1,0 +1,52 @@
+// The seam between attention_wgmma.cu, which plans, and the kernels, a source for each head_dim
+// (attention_wgmma_<D>.cu).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/gpu/attention_work.cuh"
+
+namespace kernd::gpu {
+
+// A problem as the kernel gets it. Heads are folded: `params.group` heads of Q that share a kv head, a power of two,
+// are rows of one tile, and `params.kv_heads` counts such groups, `fold` of them to a kv head.
+struct WgmmaLaunch {
+  CUtensorMap q, k, v;  // (channel, head, row, sequence)
+  AttentionParams params;
+  AttentionPlan plan;
+  std::int64_t fold = 1;
+  std::int64_t kv_rows = 0;  // that the maps of K and V have
+  int sequence_step = 1;     // of their last dimension; 0: packed
+  unsigned group_shift = 0;  // params.group as a power of two
+};
+
+// One compiled kernel. `load` raises its limit of shared memory; `launch` enqueues it.
+struct WgmmaKernel {
+  unsigned rows = 0, keys = 0;  // of a tile; a row's bits depend on `keys`
+  std::size_t shared_bytes = 0;
+  absl::Status (*load)() = nullptr;
+  absl::Status (*launch)(const WgmmaLaunch&, unsigned blocks, Stream) = nullptr;
+};
+
+// Enqueues the kernel for a problem that attention_wgmma.cu does not refuse, whose O has elements. INTERNAL: CUDA
+// refused.
+absl::Status LaunchWgmma(const WgmmaKernel& kernel, const AttentionProblem& problem, const AttentionGeometry& geometry,
+                         const DeviceInfo& device, const AttentionArgs& args, const AttentionTables& tables,
+                         Stream stream);
+
+// Of F16 or BF16, channels that are padded to kD, and columns of V padded to kDv. `positional`: for rows that do not
+// all see all keys.
+template <unsigned kD, unsigned kDv>
+WgmmaKernel WgmmaKernelOf(DataType type, bool positional);
+extern template WgmmaKernel WgmmaKernelOf<64, 64>(DataType, bool);
+extern template WgmmaKernel WgmmaKernelOf<96, 96>(DataType, bool);
+extern template WgmmaKernel WgmmaKernelOf<128, 128>(DataType, bool);
+extern template WgmmaKernel WgmmaKernelOf<192, 128>(DataType, bool);
+extern template WgmmaKernel WgmmaKernelOf<192, 192>(DataType, bool);
+extern template WgmmaKernel WgmmaKernelOf<256, 256>(DataType, bool);
+
+}  // namespace kernd::gpu
