@@ -68,7 +68,7 @@ class TiledProblem {
       (void)cudaEventRecord(before);
       status = launch();
       (void)cudaEventRecord(after);
-      if (status.ok()) status = CudaStatus(cudaEventSynchronize(after), tile);
+      status.Update(CudaStatus(cudaEventSynchronize(after), tile));
       float milliseconds = 0;
       (void)cudaEventElapsedTime(&milliseconds, before, after);
       if (i >= 3) times.push_back(milliseconds);

@@ -1,0 +1,46 @@
+// Shapes of the attention for SM 9.0 beside the chosen ones: a bench times them on a GPU, a test has them right before
+// that.
+#pragma once
+
+#include <vector>
+
+#include "kernels/gpu/attention_wgmma_tile.cuh"
+
+namespace kernd::gpu::attention_wgmma {
+
+struct Candidate {
+  const char* name;  // rows x keys, how the softmax overlaps, who takes turns
+  WgmmaKernel kernel;
+};
+
+template <unsigned kD, unsigned kKeys, unsigned kGroups, bool kOverlap, bool kPingPong, unsigned kQ = 2,
+          unsigned kStages = 2>
+WgmmaKernel Of() {
+  return KernelOf<Shape<DataType::kF16, kD, kD, kKeys, kGroups, kOverlap, kPingPong, kQ, kStages>>();
+}
+
+// For problems of kD channels.
+template <unsigned kD>
+std::vector<Candidate> Candidates() {
+  if constexpr (kD == 64) {
+    return {{"192x128 overlap turns", Of<64, 128, 3, true, true>()},
+            {"192x128 overlap turns 3 stages", Of<64, 128, 3, true, true, 2, 3>()},
+            {"192x128 overlap", Of<64, 128, 3, true, false>()},
+            {"192x128 turns", Of<64, 128, 3, false, true>()},
+            {"128x128 overlap turns", Of<64, 128, 2, true, true>()},
+            {"128x192 overlap turns", Of<64, 192, 2, true, true>()}};
+  } else if constexpr (kD == 128) {
+    return {{"128x128 overlap turns", Of<128, 128, 2, true, true>()},
+            {"128x128 overlap", Of<128, 128, 2, true, false>()},
+            {"128x128 turns", Of<128, 128, 2, false, true>()},
+            {"128x128 plain", Of<128, 128, 2, false, false>()},
+            {"128x160 overlap turns", Of<128, 160, 2, true, true>()},
+            {"128x176 overlap turns 1 Q", Of<128, 176, 2, true, true, 1>()}};
+  } else {
+    return {{"128x80 overlap", Of<256, 80, 2, true, false, 1>()},
+            {"128x80 overlap turns", Of<256, 80, 2, true, true, 1>()},
+            {"128x80 turns", Of<256, 80, 2, false, true, 1>()}};
+  }
+}
+
+}  // namespace kernd::gpu::attention_wgmma
