@@ -14,7 +14,6 @@
 //   take 512 clocks: hidden if the SM's two blocks are out of step. ldmatrix reads 160 KiB, 1280 clocks: the next
 //   bound. Expected: 55 to 65 % of the floor, 310 to 370. Not measured yet.
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -152,7 +151,6 @@ constexpr bool kHasRun = false;
 // rate for mma.sync, and 85 % of the memory's.
 template <MmaKind kKind>
 double Estimate(const AttentionProblem&, const AttentionGeometry& g, const DeviceInfo& device) {
-  if (!kHasRun) return std::numeric_limits<double>::infinity();
   constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.85;
   const double fmas_per_clock =
       (kKind == MmaKind::kF16Sm75 || device.sm < 80 ? 256 : 512) * (device.sm >= 90 ? 1.2 : 1.0);
@@ -172,7 +170,8 @@ AttentionVariant Row(DataType type, int min_sm, std::string method) {
                    .op = OpKind::kAttention,
                    .dtypes = {type},
                    .method = std::move(method),
-                   .limits = "head dimensions are multiples of 8 up to 256; strides are multiples of 8 elements"},
+                   .limits = "head dimensions are multiples of 8 up to 256; strides are multiples of 8 elements",
+                   .by_request = !kHasRun},
           .min_sm = min_sm,
           .why_not = WhyNot<kKind>,
           .estimate = Estimate<kKind>,

@@ -131,7 +131,6 @@ constexpr bool kHasRun = false;
 // The larger of the times for arithmetic and for reading K and V. Guesses, not measured yet: two thirds of the tensor
 // cores' rate, of as many SMs as there are tiles, and 85 % of the memory's rate.
 double Estimate(const AttentionProblem& p, const AttentionGeometry& g, const DeviceInfo& device) {
-  if (!kHasRun) return std::numeric_limits<double>::infinity();
   constexpr double kLaunchMicroseconds = 8, kShareOfCores = 0.66, kShareOfMemory = 0.85, kFmasPerClock = 2048;
   const std::int64_t rows = KernelFor(p.q.dtype, g).rows;
   const double channels = static_cast<double>(g.head_dim + g.v_head_dim);
@@ -158,7 +157,8 @@ AttentionVariant Row() {
                    .dtypes = {kType},
                    .method = "Hopper's tensor cores (wgmma), bulk copies, warps in roles",
                    .limits = "SM 9.0 alone; no mask, bias or slopes; head dimensions are multiples of 8 up to 256; "
-                             "strides are multiples of 8 elements"},
+                             "strides are multiples of 8 elements",
+                   .by_request = !kHasRun},
           .min_sm = 90,
           .why_not = WhyNot,
           .estimate = Estimate,

@@ -1,7 +1,6 @@
 // Candidates, score, pick: the same for both operations.
 #include <algorithm>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -46,12 +45,6 @@ bool IsMeant(const VariantInfo& info, const KernelRequest& request) {
          (info.tile && info.name == absl::StrCat(request.name, "_", TileText(*info.tile)));
 }
 
-template <typename Variant>
-bool OnlyByRequest(const Variant& variant) {
-  if constexpr (std::is_same_v<Variant, MatmulVariant>) return variant.by_request;
-  return false;
-}
-
 // "; tiles that would do: 32x32x32, 64x64x32", of the variants with the name, or of all.
 template <typename Variant, typename Problem, typename Geometry>
 std::string OtherTiles(absl::Span<const Variant> variants, const Problem& p, const Geometry& g, DataType dtype,
@@ -87,7 +80,7 @@ absl::StatusOr<Choice<Variant>> ChooseFrom(absl::Span<const Variant> variants, s
   std::string reasons;
   bool known = false;
   for (const Variant& variant : variants) {
-    if (!IsMeant(variant.info, request) || (!forced && OnlyByRequest(variant))) continue;
+    if (!IsMeant(variant.info, request) || (!forced && variant.info.by_request)) continue;
     known = true;
     if (!Takes(variant, dtype) && !forced) continue;  // said once, below
     if (const std::string why = WhyNot(variant, p, g, dtype, device); !why.empty()) {

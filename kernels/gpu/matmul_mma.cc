@@ -143,9 +143,9 @@ MatmulVariant Row() {
                                             : "tensor cores (mma.sync), as SM 7.5 has them; batch-invariant if asked",
                    .limits = kTf32                    ? "numerics must be TF32"
                              : kType == DataType::kI8 ? "no block scales"
-                                                      : ""},
+                                                      : "",
+                   .by_request = !kHasRun},
           .min_sm = kMinSm,
-          .by_request = !kHasRun,
           .why_not = WhyNot<kPath, kIndex>,
           .estimate = Estimate<kPath, kIndex>,
           .workspace_bytes = WorkspaceBytes<kIndex>,

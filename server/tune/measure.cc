@@ -83,7 +83,7 @@ absl::StatusOr<core::StepPlan> Shape::PlanOf(const core::Step& step) const {
 void Shape::FindCandidates(const core::Step& step, const core::StepPlan& model) {
   const std::vector<VariantInfo> variants = engine_.backend().Variants();
   for (const VariantInfo& variant : variants) {
-    if (variant.op != OpOf(step)) continue;
+    if (variant.op != OpOf(step) || variant.by_request) continue;
     const auto same_name = std::count_if(variants.begin(), variants.end(),
                                          [&](const VariantInfo& other) { return other.name == variant.name; });
     Candidate candidate{.step = step};

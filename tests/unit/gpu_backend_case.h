@@ -61,13 +61,20 @@ inline Bytes BytesOf(const core::HostBuffer& buffer) {
 
 class GpuBackendTest : public ::testing::Test {
  protected:
-  void Start(BackendOptions options = {}) {
+  // `by_request`: all kernels run where they are asked for alone.
+  void Start(BackendOptions options = {}, bool by_request = false) {
     if (options.memory_limit == 0) options.memory_limit = 64 << 20;
     options.primed_bytes = 1 << 20;
     options.pinned_bytes = 4 << 20;
     options.on_lost = [this](const absl::Status&) { ++lost_; };
     gpu_ = std::make_shared<testing::FakeGpu>();
-    auto backend = MakeBackend(gpu_, testing::FakeKernels(*gpu_), options);
+    KernelTables kernels = testing::FakeKernels(*gpu_);
+    matmul_rows_.assign(kernels.matmul.begin(), kernels.matmul.end());
+    attention_rows_.assign(kernels.attention.begin(), kernels.attention.end());
+    for (MatmulVariant& row : matmul_rows_) row.info.by_request = by_request;
+    for (AttentionVariant& row : attention_rows_) row.info.by_request = by_request;
+    kernels = {.attention = attention_rows_, .matmul = matmul_rows_};
+    auto backend = MakeBackend(gpu_, kernels, options);
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
   }
@@ -106,6 +113,8 @@ class GpuBackendTest : public ::testing::Test {
   }
 
   std::shared_ptr<testing::FakeGpu> gpu_;
+  std::vector<MatmulVariant> matmul_rows_;
+  std::vector<AttentionVariant> attention_rows_;
   std::unique_ptr<core::Backend> backend_;
   std::atomic<int> lost_ = 0;
 };

@@ -152,6 +152,14 @@ TEST_F(GpuBackendTest, PrewarmRunsEveryVariantOnEveryExecutor) {
   EXPECT_EQ(gpu_->calls("Launch"), 4);
 }
 
+TEST_F(GpuBackendTest, PrewarmDoesNotRunWhatRunsByRequestAlone) {
+  BackendOptions options;
+  options.executors = 1;
+  Start(options, /*by_request=*/true);
+  ASSERT_TRUE(backend_->Prewarm([](int, int, std::string_view) {}).ok());
+  EXPECT_EQ(gpu_->calls("Launch"), 0);
+}
+
 TEST_F(GpuBackendTest, LongStepsRunInSlices) {
   Start();
   gpu_->microseconds_a_row = 1000;  // 2 s in all, of which 256 rows are the least

@@ -97,7 +97,7 @@ std::vector<MatmulVariant> TiledTable() {
   std::vector<MatmulVariant> table = {FakeRow("plain", DataType::kF32, 75, std::nullopt, Slow),
                                       FakeRow("mma_64x64x32", DataType::kF32, 75, Tile{64, 64, 32}, Quick),
                                       FakeRow("mma_32x32x32", DataType::kF32, 75, Tile{32, 32, 32}, QuickWhenSmall)};
-  for (MatmulVariant& row : table) row.by_request = row.info.tile.has_value();
+  for (MatmulVariant& row : table) row.info.by_request = row.info.tile.has_value();
   return table;
 }
 

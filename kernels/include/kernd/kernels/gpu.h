@@ -94,7 +94,6 @@ struct AttentionVariant {
 struct MatmulVariant {
   VariantInfo info;
   int min_sm = 0;
-  bool by_request = false;  // chosen only when a request names it or its tile
   std::string (*why_not)(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&);
   double (*estimate)(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&);
   std::int64_t (*workspace_bytes)(const MatmulProblem&, const MatmulGeometry&, const DeviceInfo&);

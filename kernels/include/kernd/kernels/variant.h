@@ -39,6 +39,7 @@ struct VariantInfo {
   std::optional<Tile> tile;
   std::string method;  // one line: how it works
   std::string limits;  // one line: what it does not take; empty: nothing
+  bool by_request = false;  // chosen, and measured, only where a request names it or its tile
 };
 
 // Why a variant was chosen.
