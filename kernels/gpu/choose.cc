@@ -33,7 +33,7 @@ const Variant* Tuned(absl::Span<const Variant> variants, const Problem& p, const
   const TunedChoice* const choice = FindTuned(tuned, p, g);
   if (choice == nullptr) return nullptr;
   const auto variant = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) {
-    return v.info.name == choice->kernel && (!choice->tile || v.info.tile == choice->tile) &&
+    return v.info.name == choice->kernel && !v.info.by_request && (!choice->tile || v.info.tile == choice->tile) &&
            WhyNot(v, p, g, dtype, device).empty();
   });
   return variant == variants.end() ? nullptr : &*variant;

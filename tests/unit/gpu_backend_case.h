@@ -73,7 +73,8 @@ class GpuBackendTest : public ::testing::Test {
     attention_rows_.assign(kernels.attention.begin(), kernels.attention.end());
     for (MatmulVariant& row : matmul_rows_) row.info.by_request = by_request;
     for (AttentionVariant& row : attention_rows_) row.info.by_request = by_request;
-    kernels = {.attention = attention_rows_, .matmul = matmul_rows_};
+    kernels.matmul = matmul_rows_;
+    kernels.attention = attention_rows_;
     auto backend = MakeBackend(gpu_, kernels, options);
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
