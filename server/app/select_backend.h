@@ -21,7 +21,7 @@ struct SelectedBackend {
   std::string tuning_file = "none";   // what became of it: "missing", "loaded", "stale", "unsafe", "damaged"
   std::string tuning_said;            // for the log, where it is not used
   bool on_gpu = false;
-  TuningVersion tuning_version;       // of what is measured here
+  TuningVersion tuning_version;  // of what is measured here
 };
 
 // `auto` takes the GPU where there is one that works, else the CPU. `cuda` is the GPU or an error:

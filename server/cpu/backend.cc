@@ -43,9 +43,7 @@ class CpuBackend final : public core::Backend {
     const std::shared_ptr<const TunedChoices> measured = tuned().Read();
     return std::visit([&](const auto& s) { return Plan(s, options_.threads, measured.get()); }, step);
   }
-  TuningVersion TuningVersionFor(std::string_view build) const override {
-    return VersionOf(options_.threads, build);
-  }
+  TuningVersion TuningVersionFor(std::string_view build) const override { return VersionOf(options_.threads, build); }
   absl::Status Prewarm(const Progress& progress) override;
   int Executors() const override { return 1; }
   bool RunsInline(const core::Plan& plan) const override {

@@ -55,8 +55,8 @@ class MessageSink {
 };
 using SinkMaker = std::function<std::unique_ptr<MessageSink>(Exchange&)>;
 
-// Makes what a client is streamed. Is asked for a message when gRPC has taken the one before: on a bulk thread, or, where
-// it has asked for the call's waker, on the call's I/O thread. Gone before the call has ended.
+// Makes what a client is streamed. Is asked for a message when gRPC has taken the one before: on a bulk thread, or,
+// where it has asked for the call's waker, on the call's I/O thread. Gone before the call has ended.
 class MessageSource {
  public:
   virtual ~MessageSource() = default;

@@ -37,8 +37,8 @@ struct VariantInfo {
   OpKind op = OpKind::kMatmul;
   std::vector<DataType> dtypes;  // of the operands
   std::optional<Tile> tile;
-  std::string method;  // one line: how it works
-  std::string limits;  // one line: what it does not take; empty: nothing
+  std::string method;       // one line: how it works
+  std::string limits;       // one line: what it does not take; empty: nothing
   bool by_request = false;  // chosen, and measured, only where a request names it or its tile
 };
 
