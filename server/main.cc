@@ -100,7 +100,11 @@ int Serve(const config::ServerOptions& options, const std::vector<core::Declared
     spdlog::error("--backend cuda: {}", std::string(selected.status().message()));
     return BackendExitCode(selected.status());
   }
-  if (!selected->tuning_said.empty()) spdlog::warn("--tuning-file is not used: {}", selected->tuning_said);
+  if (selected->tuning_file == "missing") {
+    spdlog::info("--tuning-file is not there yet: the first tuning writes it");
+  } else if (!selected->tuning_said.empty()) {
+    spdlog::warn("--tuning-file is not used: {}", selected->tuning_said);
+  }
   if (!selected->kept_back.empty()) spdlog::warn("--backend auto: serving on the CPU ({})", selected->kept_back);
   const std::vector<std::string> unused = config::UnusedOptions(options, config::ReadMachineLimits(), selected->on_gpu);
   for (const std::string& line : unused) spdlog::warn("{}", line);

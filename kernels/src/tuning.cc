@@ -107,11 +107,11 @@ std::array<std::pair<const char*, std::string>, 5> Parts(const TuningVersion& ve
            {"build", version.build}}};
 }
 
-std::string TileText(const std::optional<Tile>& tile) {
-  return tile ? absl::StrCat("@", tile->m, "x", tile->n, "x", tile->k) : std::string();
+std::string TileSuffix(const std::optional<Tile>& tile) {
+  return tile ? "@" + TileText(*tile) : std::string();
 }
 
-// "KERNEL" or "KERNEL@MxNxK", as TileText has it and no other way.
+// "KERNEL" or "KERNEL@MxNxK", as TileSuffix has it and no other way.
 bool ReadKernel(std::string_view word, TunedChoice& choice) {
   const std::size_t at = word.find('@');
   choice.kernel = std::string(word.substr(0, at));
@@ -124,7 +124,7 @@ bool ReadKernel(std::string_view word, TunedChoice& choice) {
     return false;
   }
   choice.tile = tile;
-  return TileText(tile) == View(word.substr(at));
+  return TileSuffix(tile) == View(word.substr(at));
 }
 
 template <typename Problem, typename Geometry>
@@ -206,7 +206,7 @@ std::string TuningText(const TuningVersion& version, const TunedChoices& choices
   std::string text = absl::StrCat(kFirstLine, "\n");
   for (const auto& [name, value] : Parts(version)) absl::StrAppend(&text, name, " ", value, "\n");
   for (const auto& [key, choice] : choices) {
-    absl::StrAppend(&text, "choice ", key, " ", choice.kernel, TileText(choice.tile), " ",
+    absl::StrAppend(&text, "choice ", key, " ", choice.kernel, TileSuffix(choice.tile), " ",
                     absl::StrFormat("%.17g", choice.microseconds), "\n");
   }
   absl::StrAppend(&text, "end ", choices.size(), "\n");

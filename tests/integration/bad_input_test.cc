@@ -314,7 +314,7 @@ TEST_F(BadInput, ForcedKernels) {
 
 TEST_F(BadInput, WhatIsNotBuiltSaysSoByName) {
   for (const char* path : {"/kernd.v1.Compute/Run", "/kernd.v1.KvCache/Append", "/kernd.v1.KvCache/Create",
-                           "/kernd.v1.KvCache/Describe", "/kernd.v1.Device/Autotune"}) {
+                           "/kernd.v1.KvCache/Describe"}) {
     const RawReply reply = RawCall(channel_, path, "");
     EXPECT_EQ(reply.status.error_code(), StatusCode::UNIMPLEMENTED) << path;
     EXPECT_EQ(reply.reason, "NOT_BUILT") << path;

@@ -57,10 +57,10 @@ TEST(Status, SaysWhatServes) {
 }
 
 TEST(Status, NamesOptionsWithoutEffectThere) {
-  const auto daemon = Daemon::Start({"--tuning-file", "/nowhere", "--shared-memory-limit", "1MiB"});
+  const auto daemon = Daemon::Start({"--pinned-memory", "1MiB", "--shared-memory-limit", "1MiB"});
   ASSERT_NE(daemon, nullptr);
   std::vector<std::string> lines = {"--shared-memory-limit has no effect: there is no --shared-memory-socket"};
-  if (!OnGpu()) lines.insert(lines.begin(), "--tuning-file has no effect: the CPU serves");
+  if (!OnGpu()) lines.insert(lines.begin(), "--pinned-memory has no effect: the CPU serves");
   EXPECT_EQ(Status(*daemon)["options_not_used"], json(lines));
   for (const std::string& line : lines) EXPECT_THAT(daemon->Log(), HasSubstr(" warning " + line + "\n"));
 }
