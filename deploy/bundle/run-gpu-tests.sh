@@ -10,10 +10,10 @@
 #   --list               print the names of the test programs and end
 #
 # On a GPU the small cases of its tests also run under compute-sanitizer (memcheck, racecheck, synccheck, initcheck),
-# where that is on the PATH or in /usr/local/cuda/bin. A smoke test starts the daemon and checks one attention call of kernctl against the expected answer. Integration tests
-# run once for each backend. What cannot run here says SKIPPED and why. The last line is "N passed, N failed, N skipped":
-# test cases, not programs. Exit code: 0 when some passed and none failed, 1 otherwise, 2 for bad arguments. Needs bash,
-# coreutils, grep, sed and awk.
+# where that is on the PATH or in /usr/local/cuda/bin. A smoke test starts the daemon and checks one attention call of
+# kernctl against the expected answer. Integration tests run once for each backend. What cannot run here says SKIPPED and
+# why. The last line is "N passed, N failed, N skipped": test cases, not programs. Exit code: 0 when some passed and none
+# failed, 1 otherwise, 2 for bad arguments. Needs bash, coreutils, grep, sed and awk.
 set -uo pipefail
 # shellcheck source=deploy/bundle/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

@@ -103,7 +103,7 @@ std::array<std::pair<const char*, std::string>, 5> Parts(const TuningVersion& ve
   return {{{"device", version.device},
            {"processors", absl::StrCat(version.processors)},
            {"driver", absl::StrCat(version.driver)},
-           {"library", version.library},
+           {"library", version.kernel_library},
            {"build", version.build}}};
 }
 
@@ -137,7 +137,7 @@ const TunedChoice* Find(const TunedChoices* choices, const Problem& p, const Geo
 }  // namespace
 
 TuningVersion Printable(TuningVersion version) {
-  for (std::string* text : {&version.device, &version.library, &version.build}) {
+  for (std::string* text : {&version.device, &version.kernel_library, &version.build}) {
     *text = text->empty() ? "none" : Shown(*text);
   }
   return version;
@@ -147,7 +147,7 @@ TuningVersion TuningVersionOf(const DeviceInfo& device, std::string_view build) 
   return Printable({.device = device.name,
                     .processors = device.multiprocessors,
                     .driver = device.driver_version,
-                    .library = absl::StrCat("cublaslt ", device.cublaslt_version),
+                    .kernel_library = absl::StrCat("cublaslt ", device.cublaslt_version),
                     .build = std::string(build)});
 }
 

@@ -82,7 +82,7 @@ TuningVersion VersionOf(int threads, std::string_view build) {
   const std::string model = CpuInfo("model name");
   return Printable({.device = absl::StrCat(model.empty() ? "cpu" : model, ", ", std::string(Name(BestIsa()))),
                     .processors = threads,
-                    .library = onednn::Version(),
+                    .kernel_library = onednn::Version(),
                     .build = std::string(build)});
 }
 

@@ -36,9 +36,10 @@ absl::StatusOr<core::CallPtr> RunOnce(core::Engine& engine, const core::Step& st
     const auto done = std::make_shared<absl::Notification>();
     const auto call = std::make_shared<core::Call>(std::move(program), absl::InfiniteFuture(), kPriority,
                                                    [done](core::Call&) { done->Notify(); });
-    engine.Submit(call);
     {
+      // Before the call begins, so that it is abandoned whenever the stop comes.
       const std::stop_callback on_stop(until.stop, [&] { engine.Abandon(call); });
+      engine.Submit(call);
       if (!done->WaitForNotificationWithDeadline(until.end)) engine.Abandon(call);
       done->WaitForNotification();
     }

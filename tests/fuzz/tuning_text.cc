@@ -5,8 +5,11 @@
 namespace kernd::fuzz {
 namespace {
 
-const TuningVersion kVersion = {
-    .device = "NVIDIA H200", .processors = 132, .driver = 13000, .library = "cublaslt 130200", .build = "0.1.0 (abc)"};
+const TuningVersion kVersion = {.device = "NVIDIA H200",
+                                .processors = 132,
+                                .driver = 13000,
+                                .kernel_library = "cublaslt 130200",
+                                .build = "0.1.0 (abc)"};
 
 }  // namespace
 

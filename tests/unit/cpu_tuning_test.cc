@@ -85,7 +85,7 @@ TEST_F(CpuTuningTest, TheVersionSaysWhatTimesDependOn) {
   const TuningVersion version = backend_->TuningVersionFor("0.1.0 (abc)");
   EXPECT_NE(version.device, "");
   EXPECT_EQ(version.processors, 2);
-  EXPECT_EQ(version.library.rfind("onednn ", 0), 0u) << version.library;
+  EXPECT_EQ(version.kernel_library.rfind("onednn ", 0), 0u) << version.kernel_library;
   EXPECT_EQ(version.build, "0.1.0 (abc)");
   EXPECT_TRUE(ParseTuningText(TuningText(version, {}), version).ok());
   EXPECT_NE(MakeBackend({.threads = 1})->TuningVersionFor("0.1.0 (abc)"), version);

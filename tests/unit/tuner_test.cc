@@ -23,7 +23,7 @@ using testing::ScriptedKernel;
 
 constexpr char kShape[] = "matmul:f32:8x9x10";
 const TuningVersion kVersion = {
-    .device = "scripted", .processors = 1, .driver = 0, .library = "none", .build = "0.1.0 (abc)"};
+    .device = "scripted", .processors = 1, .driver = 0, .kernel_library = "none", .build = "0.1.0 (abc)"};
 
 // What a reader sees who reads all, from the calling thread.
 struct Heard {

@@ -17,8 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const TuningVersion kVersion = {
-    .device = "NVIDIA H200", .processors = 132, .driver = 13000, .library = "cublaslt 130200", .build = "0.1.0 (abc)"};
+const TuningVersion kVersion = {.device = "NVIDIA H200",
+                                .processors = 132,
+                                .driver = 13000,
+                                .kernel_library = "cublaslt 130200",
+                                .build = "0.1.0 (abc)"};
 
 TunedChoices SomeChoices() {
   return {{"matmul/f32/1x2x3", {"matmul_f32_sm75_fake", 12.5}},
@@ -81,7 +84,7 @@ TEST(TuningText, AnotherVersionIsStale) {
   others[0].device = "NVIDIA H100";
   others[1].processors = 114;
   others[2].driver = 12080;
-  others[3].library = "cublaslt 1";
+  others[3].kernel_library = "cublaslt 1";
   others[4].build = "0.1.0 (abd)";
   for (const TuningVersion& other : others) {
     const absl::Status status = ParseTuningText(TuningText(other, SomeChoices()), kVersion).status();
@@ -94,9 +97,10 @@ TEST(TuningText, AnotherVersionIsStale) {
 }
 
 TEST(TuningText, HoldsAnyDeviceInItsWay) {
-  const TuningVersion odd = Printable({.device = std::string(300, 'x'), .library = "b\nuild", .build = "\xc3\xa9"});
+  const TuningVersion odd =
+      Printable({.device = std::string(300, 'x'), .kernel_library = "b\nuild", .build = "\xc3\xa9"});
   EXPECT_EQ(odd.device, std::string(200, 'x'));
-  EXPECT_EQ(odd.library, "b?uild");
+  EXPECT_EQ(odd.kernel_library, "b?uild");
   EXPECT_TRUE(ParseTuningText(TuningText(odd, SomeChoices()), odd).ok());
   const TuningVersion bare = Printable({});
   EXPECT_TRUE(ParseTuningText(TuningText(bare, {}), bare).ok());

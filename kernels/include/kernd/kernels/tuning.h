@@ -24,10 +24,10 @@ inline constexpr std::size_t kMaxTunedChoices = 4096;
 
 // What a choice holds for. Another device, driver, library or build has other times, and perhaps other variants.
 struct TuningVersion {
-  std::string device;   // "NVIDIA H200"; of a CPU its model and the instruction set that kernels use
-  int processors = 0;   // multiprocessors, or threads of a kernel
-  int driver = 0;       // 13000 is 13.0; 0: none
-  std::string library;  // of others' kernels: "cublaslt 130200"
+  std::string device;          // "NVIDIA H200"; of a CPU its model and the instruction set that kernels use
+  int processors = 0;          // multiprocessors, or threads of a kernel
+  int driver = 0;              // 13000 is 13.0; 0: none
+  std::string kernel_library;  // of others' kernels: "cublaslt 130200"
   std::string build;
 
   bool operator==(const TuningVersion&) const = default;
