@@ -28,12 +28,12 @@ RUN --mount=type=cache,id=kernd-ccache,target=/root/.cache/ccache \
     && cmake --install /build --prefix /out --strip
 # What the programs link names the packages of the runtime image, whatever this distribution calls them. A library is
 # looked up below /usr/lib and /lib, which are one folder with two names.
-RUN ldd /out/bin/kernd /out/bin/kernctl | awk '/=> \// { print $3 }' | sort -u \
+RUN ldd /out/bin/kernd /out/bin/kernctl | awk '/=> \// && $3 !~ "^/out/" { print $3 }' | sort -u \
     | while read -r library; do dpkg-query -S "*${library#/usr}" | grep -v '^diversion ' | head -n 1; done \
     | cut -d: -f1 | sort -u > /out/runtime-packages.txt \
     && test -s /out/runtime-packages.txt
-# cuBLASLt, half a gigabyte, is opened at run time: it comes along where kernd was built with CUDA.
-RUN mkdir /out/cuda \
+# cuBLASLt, half a gigabyte, is opened at run time: it comes along where kernd was built with CUDA, beside its kernels.
+RUN mkdir -p /out/cuda /out/lib/kernd && cp -a /out/lib/kernd /out/cuda/ \
     && case "$(/out/bin/kernd --version)" in \
          *"CUDA none"*) ;; \
          *) cp -a /usr/local/cuda/lib64/libcublasLt.so.[0-9]* /out/cuda/ ;; \

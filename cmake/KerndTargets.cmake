@@ -1,4 +1,4 @@
-# kernd_library(NAME [SRCS ...] [HDRS ...] [DEPS ...]) and kernd_test(NAME LABEL SRCS ... DEPS ...):
+# kernd_library(NAME [SHARED] [SRCS ...] [HDRS ...] [DEPS ...]) and kernd_test(NAME LABEL SRCS ... DEPS ...):
 # one recipe for every folder, so that warnings, sanitizers and include rules are the same everywhere.
 
 add_library(kernd_flags INTERFACE)
@@ -15,16 +15,24 @@ if(KERND_SANITIZE)
   target_link_options(kernd_flags INTERFACE -fsanitize=${KERND_SANITIZE})
 endif()
 
-# Programs look into ../lib first: nothing is there in a build folder, and all they need in a bundle (deploy/bundle). As
-# RPATH, not RUNPATH, it also holds for what those libraries need themselves. `install` takes it out.
+# Programs look into ../lib first: in a build folder the project's shared libraries are there, in a bundle
+# (deploy/bundle) all that they need. As RPATH, not RUNPATH, it also holds for what those libraries need themselves.
+# Installed programs look where the shared libraries are installed: a folder of the project's own, no one else's business.
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+set(KERND_PRIVATE_LIBDIR ${CMAKE_INSTALL_LIBDIR}/kernd)
 add_link_options(LINKER:--disable-new-dtags)
 
-# A static library. Its sources include by path from the repository root ("server/core/engine.h"), except the public
+# A static library, or a shared one where SHARED is said. Its sources include by path from the repository root ("server/core/engine.h"), except the public
 # headers, which are found as <kernd/...>.
 function(kernd_library name)
-  cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS" ${ARGN})
-  add_library(${name} STATIC ${ARG_SRCS} ${ARG_HDRS})
+  cmake_parse_arguments(ARG "SHARED" "" "SRCS;HDRS;DEPS" ${ARGN})
+  set(kind STATIC)
+  if(ARG_SHARED)
+    set(kind SHARED)
+  endif()
+  add_library(${name} ${kind} ${ARG_SRCS} ${ARG_HDRS})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:kernd_flags>)
 endfunction()

@@ -11,7 +11,8 @@
 namespace kernd {
 
 // OK, or INTERNAL (KERNEL_FAILED) with the call, its arguments where they help, and CUDA's name and words for it.
-absl::Status CudaStatus(cudaError_t error, std::string_view call);
+// Hidden: the runtime that it asks is that of the program or shared library that the caller is in.
+[[gnu::visibility("hidden")]] absl::Status CudaStatus(cudaError_t error, std::string_view call);
 
 }  // namespace kernd
 
