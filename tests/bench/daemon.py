@@ -51,12 +51,16 @@ class Daemon:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kernctl(self, *words):
-        """What it prints."""
-        done = subprocess.run([self.programs / "kernctl", "--endpoint", self.grpc, *words], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"kernctl {' '.join(words)} ended with code {done.returncode}: {done.stdout}")
-        return done.stdout
+        """What it prints. A connection that the machine refuses now and then (seen under gVisor) is made again: no call
+        has been made by then."""
+        for left in (2, 1, 0):
+            done = subprocess.run([self.programs / "kernctl", "--endpoint", self.grpc, *words], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+            if done.returncode == 0:
+                return done.stdout
+            if left == 0 or "no connection to" not in done.stdout:
+                raise SystemExit(f"kernctl {' '.join(words)} ended with code {done.returncode}: {done.stdout}")
+            print(f"connecting again: {done.stdout.strip()}", flush=True)
 
     def stop(self):
         self.process.terminate()

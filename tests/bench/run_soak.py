@@ -87,8 +87,9 @@ def main():
         small = ("--op", "matmul", "--shape", "16x16x16", "--dtype", "F32")
         loads = (("small", small, args.small), ("random", ("--mix", str(mix)), args.random))
         with daemon.started(args.bin, ["--backend", args.backend, "--log-calls", "false"], log) as kernd:
-            for _, words, _ in loads:  # the largest of each once: what a pool keeps is then there
-                soak(kernd, words, 500, seconds=5)
+            # What a pool keeps is then there: of random sizes as many as will be counted, as eight large ones may meet.
+            for _, words, wanted in loads:
+                soak(kernd, words, min(wanted, 10_000))
             for name, words, wanted in loads:
                 before = state(kernd)
                 done = soak(kernd, words, wanted)
