@@ -71,6 +71,14 @@ const MessageRules& RulesOf(const Descriptor* type) {
   return *rules;
 }
 
+// Received slices, which a buffer of its own lets go of last: one that gives memory back to a resource quota that is
+// full wakes gRPC's reclaimer, which runs only where gRPC has been entered. grpc_byte_buffer_destroy does that;
+// grpc_slice_unref of gRPC 1.51 does not, and crashes there.
+struct HeldSlices {
+  grpc::ByteBuffer buffer;
+  std::vector<grpc::Slice> slices;
+};
+
 void AppendVarint(std::string& out, std::uint64_t value) {
   while (value >= 0x80) {
     out.push_back(static_cast<char>(value | 0x80));
@@ -89,6 +97,7 @@ class BodyWalk {
   // Lets go of `buffer`.
   BodyWalk(grpc::ByteBuffer& buffer, Payloads& payloads)
       : payloads_(payloads), there_(buffer.Dump(&payloads.slices_).ok()), reader_(payloads.slices_) {
+    payloads_.body_.Swap(&buffer);
     buffer.Clear();
     payloads_.payloads_.clear();
   }
@@ -230,15 +239,17 @@ core::Operand Payloads::Find(const std::string& data) const {
   const Payload& payload = payloads_[ticket];
   if (payload.bytes == 0) return operand;
 
-  auto owner = std::make_shared<std::vector<grpc::Slice>>();
+  auto owner = std::make_shared<HeldSlices>();
   const std::int64_t end = static_cast<std::int64_t>(payload.offset) + payload.bytes;
-  for (std::int64_t there = 0; there < end; there += static_cast<std::int64_t>(owner->back().size())) {
-    owner->push_back(slices_[payload.slice + owner->size()]);
+  for (std::int64_t there = 0; there < end; there += static_cast<std::int64_t>(owner->slices.back().size())) {
+    owner->slices.push_back(slices_[payload.slice + owner->slices.size()]);
   }
+  grpc::ByteBuffer buffer(owner->slices.data(), owner->slices.size());
+  owner->buffer.Swap(&buffer);
   // Only now: a small slice holds its bytes itself, so they move when it does.
   std::int64_t left = payload.bytes;
   std::size_t offset = payload.offset;
-  for (const grpc::Slice& slice : *owner) {
+  for (const grpc::Slice& slice : owner->slices) {
     const std::size_t size = std::min(static_cast<std::size_t>(left), slice.size() - offset);
     if (size > 0) operand.runs.push_back({reinterpret_cast<const std::byte*>(slice.begin()) + offset, size});
     left -= static_cast<std::int64_t>(size);

@@ -25,6 +25,7 @@ class Payloads {
     std::size_t slice = 0, offset = 0;  // where it begins
     std::int64_t bytes = 0;
   };
+  grpc::ByteBuffer body_;  // before its slices: see HeldSlices
   std::vector<grpc::Slice> slices_;
   std::vector<Payload> payloads_;
 };
