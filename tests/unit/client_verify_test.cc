@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "client/cli/verify/cases.h"
 #include "client/cli/verify/check.h"
@@ -164,6 +166,34 @@ TEST_F(VerifyTest, EachKernelIsForcedAndRefusalsAreNotSuccesses) {
   const Outcome other = Verify({"--kernel", "matmul_two"});
   EXPECT_EQ(other.code, kWrong);
   EXPECT_THAT(other.out, HasSubstr("ran matmul_one instead\n"));
+}
+
+// One that rounds to TF32 runs no other call: it is asked for what it takes, and judged by what that may cost.
+TEST_F(VerifyTest, AKernelOfTf32IsAskedForIt) {
+  daemon_.kernels = [](grpc::ServerContext&, const v1::ListKernelsRequest&, v1::ListKernelsReply& reply) {
+    for (const char* name : {"matmul_one", "matmul_two"}) {
+      v1::Kernel& kernel = *reply.add_kernels();
+      kernel.set_name(name);
+      kernel.set_operation("matmul");
+      kernel.add_dtypes(v1::DATA_TYPE_F32);
+    }
+    reply.mutable_kernels(1)->set_limits("numerics must be TF32");
+    return grpc::Status::OK;
+  };
+  std::set<std::pair<std::string, v1::Numerics>> asked;
+  const auto multiply = daemon_.matmul;
+  daemon_.matmul = [&](grpc::ServerContext& context, const v1::MatmulRequest& request, v1::MatmulReply& reply) {
+    asked.emplace(request.matmul().kernel().name(), request.matmul().numerics());
+    return multiply(context, request, reply);
+  };
+  spoil_ = [](std::vector<float>& d, int) { d[0] += 2e-3f; };  // too much, but for TF32
+  const auto verify = [&](const char* filter) {
+    return Kernctl(daemon_, {"verify", "--op", "matmul", "--dtype", "f32", "--filter", filter, "--all"});
+  };
+  EXPECT_THAT(verify("odd 33x47x61").out, HasSubstr("\n0 passed, 1 failed, 0 not supported in"));
+  EXPECT_THAT(verify("odd, TF32 33x47x61").out, HasSubstr("\n1 passed, 0 failed, 0 not supported in"));
+  EXPECT_THAT(asked, testing::ElementsAre(std::pair("matmul_one", v1::NUMERICS_UNSPECIFIED),
+                                          std::pair("matmul_two", v1::NUMERICS_TF32)));
 }
 
 TEST_F(VerifyTest, AnErrorIsAFailureButAnAbsentDaemonIsTheEnd) {

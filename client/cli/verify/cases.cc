@@ -239,6 +239,18 @@ constexpr std::array kAttentionTypes = {DataType::kF32, DataType::kF16, DataType
 
 }  // namespace
 
+Case InTf32(const Case& c) {
+  Case tf32 = c;
+  absl::StrAppend(&tf32.name, ", TF32");
+  tf32.tf32 = true;
+  tf32.make = [make = c.make](Source& source) {
+    Call call = make(source);
+    std::get<MatmulCase>(call).problem.numerics = Numerics::kTf32;
+    return call;
+  };
+  return tf32;
+}
+
 std::vector<DataType> DataTypesOf(OpKind op) {
   switch (op) {
     case OpKind::kMatmul: return {kMatmulTypes.begin(), kMatmulTypes.end()};

@@ -21,6 +21,7 @@ struct Case {
   std::string name;                     // "causal, window 16"
   std::string shape;                    // MxNxK, or BxHqxLqxD[,Hkv[,Lkv[,Dv]]]: as --random takes it
   bool quick = false;                   // also with --quick
+  bool tf32 = false;                    // of a matmul: F32 may be rounded to TF32
   std::function<Call(reference::Source&)> make;
   std::vector<double> known;  // the result by heart; empty: the reference computes it
 };
@@ -28,6 +29,9 @@ struct Case {
 // Sizes around every edge that a tile may have, and each option of the operation, for operands of `dtype`. None for a
 // dtype that the operation does not have.
 std::vector<Case> Presets(OpKind op, DataType dtype);
+
+// The matmul `c` with leave to round F32 to TF32, which its name says.
+Case InTf32(const Case& c);
 
 // Those for which there are presets.
 std::vector<DataType> DataTypesOf(OpKind op);

@@ -105,9 +105,32 @@ absl::StatusOr<std::vector<Case>> CasesOf(const Flags& flags) {
 // --- variants
 // ---------------------------------------------------------------------------------------------------------
 
+// Whether it computes only what may be rounded to TF32, which it says of itself.
+bool NeedsTf32(const client::KernelInfo& kernel) {
+  return kernel.limits.find("numerics must be TF32") != std::string::npos;
+}
+
 bool Takes(const client::KernelInfo& kernel, const Case& c) {
   const auto is_type = [&c](client::DataType type) { return KernelType(type) == c.dtype; };
-  return kernel.operation == Name(c.op) && std::any_of(kernel.dtypes.begin(), kernel.dtypes.end(), is_type);
+  return kernel.operation == Name(c.op) && std::any_of(kernel.dtypes.begin(), kernel.dtypes.end(), is_type) &&
+         NeedsTf32(kernel) == c.tf32;
+}
+
+bool IsAskedFor(const client::KernelInfo& kernel, const Flags& flags) {
+  return flags.all || kernel.name == flags.kernel;
+}
+
+// Adds to `cases` those that a kernel which is asked for takes in TF32 alone.
+void AddTf32(const Flags& flags, const std::vector<client::KernelInfo>& kernels, std::vector<Case>& cases) {
+  const std::size_t count = cases.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (cases[i].op != OpKind::kMatmul) continue;
+    Case tf32 = InTf32(cases[i]);
+    const bool needed = std::any_of(kernels.begin(), kernels.end(), [&](const client::KernelInfo& kernel) {
+      return IsAskedFor(kernel, flags) && Takes(kernel, tf32);
+    });
+    if (needed) cases.push_back(std::move(tf32));
+  }
 }
 
 // Each case with each variant that is asked for. Variants of one case are neighbours: they share the reference's
@@ -123,7 +146,7 @@ std::vector<Turn> TurnsOf(const Flags& flags, const std::vector<Case>& cases,
   for (const Case& c : cases) {
     if (!flags.all && flags.kernel.empty()) add(c, "");
     for (const client::KernelInfo& kernel : kernels) {
-      if (Takes(kernel, c) && (flags.all || kernel.name == flags.kernel)) add(c, kernel.name);
+      if (IsAskedFor(kernel, flags) && Takes(kernel, c)) add(c, kernel.name);
     }
   }
   return turns;
@@ -152,13 +175,14 @@ void AddUncalled(const std::vector<client::KernelInfo>& kernels, VerifyReport& r
 }
 
 int RunVerify(const Context& context, const Flags& flags) {
-  const absl::StatusOr<std::vector<Case>> cases = CasesOf(flags);
+  absl::StatusOr<std::vector<Case>> cases = CasesOf(flags);
   if (!cases.ok()) return context.BadArguments(cases.status());
   const absl::StatusOr<client::Client> client = context.Connect();
   if (!client.ok()) return context.BadArguments(client.status());
   const client::CallOptions options = context.CallOptions();
   const absl::StatusOr<std::vector<client::KernelInfo>> kernels = client->ListKernels(options);
   if (!kernels.ok()) return context.CallFailed(kernels.status());
+  AddTf32(flags, *kernels, *cases);
   const std::vector<Turn> turns = TurnsOf(flags, *cases, *kernels);
   if (turns.empty()) return context.BadArguments(NothingToDo(flags, *kernels));
 
