@@ -355,6 +355,10 @@ def attention_cases():
     yield a("packed", layout="PACKED", **offsets)
     yield a("f16", dtype="F16")
     yield a("bf16", dtype="BF16", bias=(2, 2, 5, 7), bias_dtype="BF16")
+    # What tensor cores take: channels by eights, no bias, and more than one tile of keys.
+    wide = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_rows": 33, "kv_rows": 150, "d": 64, "dv": 64, "causal": True, **br}
+    yield a("f16_wide", dtype="F16", **wide)
+    yield a("bf16_wide", dtype="BF16", **wide)
     yield a("gqa", q_heads=6, kv_heads=2)
     yield a("mqa_blhd", layout="BLHD", q_heads=3, kv_heads=1)
     yield a("scale", scale=0.3)

@@ -99,9 +99,10 @@ TEST(AttentionContract, RandomProblemsMatchAndCostWhatPlanSaid) {
 }
 
 TEST(AttentionContract, EveryKernelListedCanBeForced) {
-  int forced = 0;
+  std::vector<std::string> listed, forced;
   for (const client::KernelInfo& kernel : SharedDaemon::kernels()) {
     if (kernel.operation != "attention") continue;
+    listed.push_back(kernel.name);
     for (const DataType type : kTypes) {
       if (Name(type) != client::Name(kernel.dtypes.at(0))) continue;
       AttentionCase c = MakeAttention({}, 19, type);
@@ -109,10 +110,13 @@ TEST(AttentionContract, EveryKernelListedCanBeForced) {
       c.p.alignment = MaskAlignment::kBottomRight;
       SCOPED_TRACE(kernel.name);
       AskAndCheck(c, kernel.name);
-      ++forced;
+      forced.push_back(kernel.name);
     }
   }
-  EXPECT_EQ(forced, 10) << "two for each of five types";
+  EXPECT_EQ(forced, listed);
+  for (const DataType type : kTypes) {
+    for (const bool naive : {false, true}) EXPECT_THAT(forced, ::testing::Contains(Kernel(type, naive)));
+  }
 }
 
 // Everything that no row may see, replaced: rows past a length, keys that the mask or the window hides.

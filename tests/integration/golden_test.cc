@@ -1,5 +1,6 @@
 // What others computed, put to a real daemon: the goldens of PyTorch on every kernel that runs them, and a layer of a
 // real model over a real text.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,21 @@ TEST_P(MatmulGolden, IsMet) {
   EXPECT_TRUE(result.ok()) << result.ToString();
 }
 
+// Those for operands of this type, by their names.
+std::vector<std::string> AttentionKernels(DataType type) {
+  std::vector<std::string> names;
+  for (const client::KernelInfo& kernel : SharedDaemon::kernels()) {
+    if (kernel.name.starts_with("attention_" + std::string(Token(type)) + "_")) names.push_back(kernel.name);
+  }
+  return names;
+}
+
 class AttentionGolden : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, AttentionGolden, ::testing::ValuesIn(GoldenNames("attention_")),
                          [](const auto& test) { return test.param; });
 
-// Against what PyTorch computed; the reference gives only the magnitudes that the bounds need.
+// Against what PyTorch computed; the reference gives only the magnitudes that the bounds need. On every kernel that
+// runs the problem: not all take every option.
 TEST_P(AttentionGolden, IsMet) {
   const Golden golden = ReadGolden(GetParam());
   const AttentionCase c = AttentionOf(golden);
@@ -50,10 +61,12 @@ TEST_P(AttentionGolden, IsMet) {
   ASSERT_TRUE(expected.ok()) << expected.status();
   const std::vector<double> o_bounds = reference::OutputBounds(c.p, *expected);
   const std::vector<double> lse_bounds = reference::LseBounds(c.p, *expected);
-  for (const client::KernelInfo& kernel : SharedDaemon::kernels()) {
-    if (!kernel.name.starts_with("attention_" + std::string(Token(c.p.q.dtype)) + "_")) continue;
-    SCOPED_TRACE(kernel.name);
-    const AttentionBits bits = Ask(c, kernel.name);
+  int ran = 0;
+  for (const std::string& kernel : AttentionKernels(c.p.q.dtype)) {
+    SCOPED_TRACE(kernel);
+    if (!Runs(c, kernel)) continue;
+    ++ran;
+    const AttentionBits bits = Ask(c, kernel);
     ASSERT_EQ(std::ssize(bits.o), std::ssize(o_bounds) * ElementBytes(c.OutputType()));
     ASSERT_EQ(bits.lse.size(), lse_bounds.size() * sizeof(float));
     const auto o = reference::Compare(c.OutputType(), bits.o.data(), golden.Doubles("expected_o"), o_bounds);
@@ -61,6 +74,7 @@ TEST_P(AttentionGolden, IsMet) {
     const auto lse = reference::Compare(DataType::kF32, bits.lse.data(), golden.Doubles("expected_lse"), lse_bounds);
     EXPECT_TRUE(lse.ok()) << "LSE: " << lse.ToString();
   }
+  EXPECT_GE(ran, 2) << "two kernels take every problem";
 }
 
 // One layer of a real model over a real text, in every layout.
@@ -91,6 +105,19 @@ TEST(AttentionMiniLm, IsMet) {
     const std::vector<double> bounds(values.size(), 1e-5);
     const auto comparison = reference::Compare(DataType::kF32, bits.o.data(), values, bounds);
     EXPECT_TRUE(comparison.ok()) << comparison.ToString();
+  }
+}
+
+// What no kernel is excused from: a golden of its own.
+TEST(Goldens, EveryAttentionKernelRunsOne) {
+  std::vector<AttentionCase> cases;
+  for (const std::string& name : GoldenNames("attention_")) cases.push_back(AttentionOf(ReadGolden(name)));
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kF8E4M3, DataType::kF8E5M2}) {
+    for (const std::string& kernel : AttentionKernels(type)) {
+      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const AttentionCase& c) {
+        return c.p.q.dtype == type && Runs(c, kernel);
+      })) << kernel;
+    }
   }
 }
 

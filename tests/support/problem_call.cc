@@ -95,6 +95,17 @@ const client::Client& SharedDaemon::client() {
 const std::vector<client::KernelInfo>& SharedDaemon::kernels() {
   return shared_kernels;
 }
+
+bool Runs(const AttentionCase& c, const std::string& kernel) {
+  client::AttentionArgs args = c.ClientArgs();
+  args.kernel.name = kernel;
+  const absl::Status status = SharedDaemon::client().Plan(args).status();
+  if (status.ok()) return true;
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("cannot run this problem: "));
+  return false;
+}
+
 Bits Ask(const MatmulCase& c, const std::string& kernel) {
   const auto geometry = Validate(c.p);
   EXPECT_TRUE(geometry.ok()) << geometry.status();

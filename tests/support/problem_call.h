@@ -38,6 +38,10 @@ struct AttentionBits {
   bool operator==(const AttentionBits&) const = default;
 };
 
+// Whether Plan takes the problem for `kernel`; a test failure where it refuses it for anything else than that this
+// kernel cannot run it.
+bool Runs(const AttentionCase& c, const std::string& kernel);
+
 // Results of a call, with the dtype and shape that the problem's geometry says; a test failure, and nothing, where the
 // call fails or the reply is another. `kernel` forces one by name: the reply must then name it.
 Bits Ask(const MatmulCase& c, const std::string& kernel = {});
