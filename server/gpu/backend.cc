@@ -48,12 +48,14 @@ absl::InlinedVector<std::int64_t, 2> ResultsInBlock(const Step& step, const core
   return bytes;
 }
 
-// Of the textbook algorithm, which has everything on the device: what the block holds, and what is there already.
+// Of the textbook algorithm: those of the tensors, wherever they are.
 std::int64_t NaiveBytes(const MatmulProblem& p, const MatmulGeometry& g) {
-  const std::int64_t tensors[] = {p.a.bytes(),        p.b.bytes(),        BytesOf(p.c), BytesOf(p.bias),
-                                  BytesOf(p.a_scale), BytesOf(p.b_scale), g.d.bytes()};
-  const std::optional<DeviceLayout> all = LayOut(tensors, 0, {}, 0);
-  return all ? all->bytes() : kTooMuch;
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes :
+       {p.a.bytes(), p.b.bytes(), BytesOf(p.c), BytesOf(p.bias), BytesOf(p.a_scale), BytesOf(p.b_scale), g.d.bytes()}) {
+    sum = CheckedAdd(sum, std::max<std::int64_t>(bytes, 0)).value_or(kTooMuch);
+  }
+  return sum;
 }
 
 // The bytes of a plan are those of its block; what cannot be laid out at all can never fit.
@@ -225,7 +227,7 @@ absl::StatusOr<core::StepPlan> GpuBackend::PlanOf(const core::MatmulStep& step) 
   if (layout && guarded_ == Guarded::kYes) {
     prepared->checked = CheckedOf(OperandSpecs(step), plan.results, core::kMatmulResults, *layout);
   }
-  SetMemory(layout, layout ? NaiveBytes(p, g) : kTooMuch, step.places, plan);
+  SetMemory(layout, NaiveBytes(p, g), step.places, plan);
   plan.kernel = choice.variant->info.name;
   plan.tile = choice.variant->info.tile;
   plan.reason = choice.reason;

@@ -185,6 +185,7 @@ void ExpectPlanKept(const MatmulCase& c) {
   const std::int64_t input_bytes =
       c.p.a.bytes() + c.p.b.bytes() + BytesOf(c.p.c) + BytesOf(c.p.bias) + BytesOf(c.p.a_scale) + BytesOf(c.p.b_scale);
   ExpectKept(*plan, reply->kernel, reply->memory, input_bytes, {&reply->d});
+  EXPECT_EQ(reply->memory.naive_bytes, input_bytes + std::ssize(reply->d.bytes()));
 }
 
 void ExpectPlanKept(const AttentionCase& c) {

@@ -260,7 +260,7 @@ TEST_F(ResidentCallTest, OperandsAreReadWhereTheyAre) {
   EXPECT_EQ(Result(call_->results[0].data()), Product(a.data(), 7, b.data()));
   EXPECT_EQ(use.inputs, 0);
   EXPECT_EQ(use.outputs, 256);
-  EXPECT_EQ(use.naive, 3 * 256) << "the textbook algorithm has them all";
+  EXPECT_EQ(use.naive, (8 * 4 + 4 * 6 + 8 * 6) * 4) << "the textbook algorithm has them all";
   EXPECT_EQ(gpu_->calls("CopyIn"), copies) << "nothing moved";
 }
 
