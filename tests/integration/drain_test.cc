@@ -59,10 +59,10 @@ TEST(Drain, WatchesSeeTheDrainAndEnd) {
 }
 
 TEST(Drain, DrainTakesCallsDuringTheDelayAndFinishesWhatIsInFlight) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--drain-delay", "1s", "--cpu-threads", "1"});
+  const auto daemon = Daemon::Start({"--drain-delay", "1s", OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
+  const v1::AttentionRequest long_call = LongCall();  // now: the delay is short
   daemon->Signal(SIGTERM);
   for (int i = 0; i < 1000 && HttpGet(daemon->http(), "/readyz").first == 200; ++i) {
   }
@@ -71,7 +71,7 @@ TEST(Drain, DrainTakesCallsDuringTheDelayAndFinishesWhatIsInFlight) {
   v1::MatmulReply reply;
   EXPECT_TRUE(Call(channel, kMatmul, SmallMatmul(), reply).status.ok()) << "calls are taken during the delay";
   std::vector<std::unique_ptr<PendingCall>> calls;
-  for (int i = 0; i < 4; ++i) calls.push_back(std::make_unique<PendingCall>(channel, LongCall()));
+  for (int i = 0; i < 4; ++i) calls.push_back(std::make_unique<PendingCall>(channel, long_call));
   ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 4));
   for (const auto& call : calls) EXPECT_TRUE(call->Finish().ok()) << call->Finish().error_message();
   EXPECT_EQ(daemon->Wait(20), 0);
@@ -90,8 +90,7 @@ TEST(Drain, IdleConnectionsDoNotHoldTheDrain) {
 // The daemon itself ends watches, with a status that says why, while calls are in flight and their connection is up; a
 // watch that would be left to end with its connection holds the drain up, and its client learns nothing.
 TEST(Drain, WatchesEndWhileTheirConnectionServesOn) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "300s"});
+  const auto daemon = Daemon::Start({OneAtATime(), "--drain-timeout", "300s"});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   const auto stub = health::Health::NewStub(channel);
@@ -160,8 +159,7 @@ TEST(Drain, CallsThatComeAtTheEndAreToldWhy) {
 
 // Calls that do not end in time are cancelled: exit code 1, and no abort, whatever stage they are in.
 TEST(Drain, ADrainThatRunsOutOfTimeEndsInOrder) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "200ms"});
+  const auto daemon = Daemon::Start({OneAtATime(), "--drain-timeout", "200ms"});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   PendingCall running(channel, EndlessCall()), queued(channel, EndlessCall());
@@ -179,7 +177,7 @@ TEST(Drain, ADrainThatRunsOutOfTimeEndsInOrder) {
 // A kernel that cannot be stopped outlives the drain's time, the cancellation and the connection: the daemon waits for
 // it, and its call still ends on a completion queue that is open.
 TEST(Drain, ADrainWaitsForAKernelThatCannotBeStopped) {
-  const auto daemon = Daemon::Start({"--cpu-threads", "1", "--drain-timeout", "1ms"});
+  const auto daemon = Daemon::Start({OneAtATime(), "--drain-timeout", "1ms"});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   v1::MatmulRequest request;  // 32 MiB, one product of 34 billion multiplications

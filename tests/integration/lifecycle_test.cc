@@ -50,8 +50,7 @@ TEST(Lifecycle, HealthAnswersByName) {
 
 // A kernel that nobody waits for stops, and the next call runs.
 TEST(Lifecycle, ARunningKernelStopsWhenItsClientLeaves) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--cpu-threads", "1"});
+  const auto daemon = Daemon::Start({OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   {
@@ -69,8 +68,7 @@ TEST(Lifecycle, ARunningKernelStopsWhenItsClientLeaves) {
 }
 
 TEST(Lifecycle, CallsBeyondTheQueueAreRefusedWithARetry) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--max-queued-calls", "2", "--cpu-threads", "1"});
+  const auto daemon = Daemon::Start({"--max-queued-calls", "2", OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   PendingCall first(channel, LongCall()), second(channel, LongCall());
@@ -86,18 +84,19 @@ TEST(Lifecycle, CallsBeyondTheQueueAreRefusedWithARetry) {
 }
 
 TEST(Lifecycle, MemoryThatIsFullNowIsRefusedWithARetryAndGivenBack) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--memory-limit", "3MiB", "--cpu-threads", "1"});
+  // More than half of the limit: 2 MiB and a workspace, on a GPU 48 MiB.
+  const v1::AttentionRequest large = OnGpu() ? SelfAttention(HeadsOfAGpu(12)) : LongCall();
+  const int limit_mib = OnGpu() ? 64 : 3;
+  const auto daemon = Daemon::Start({MemoryLimit(std::to_string(limit_mib) + "MiB"), OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
-  PendingCall first(channel, LongCall());  // 2 MiB and a workspace
-  ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 1));
-  ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 0));
-  const RawReply refused = RawCall(channel, kAttention, LongCall().SerializeAsString());
+  PendingCall first(channel, large);
+  ASSERT_TRUE(WaitUntilItRuns(*daemon));
+  const RawReply refused = RawCall(channel, kAttention, large.SerializeAsString());
   EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.status.error_message();
   EXPECT_EQ(refused.reason, "MEMORY_FULL");
   EXPECT_TRUE(refused.retry_after_s.has_value());
-  EXPECT_EQ(refused.metadata.at("limit_bytes"), std::to_string(3 << 20));
+  EXPECT_EQ(refused.metadata.at("limit_bytes"), std::to_string(limit_mib << 20));
   EXPECT_EQ(std::stoll(refused.metadata.at("needed_bytes")), std::stoll(refused.metadata.at("input_bytes")) +
                                                                  std::stoll(refused.metadata.at("output_bytes")) +
                                                                  std::stoll(refused.metadata.at("workspace_bytes")));
@@ -107,8 +106,7 @@ TEST(Lifecycle, MemoryThatIsFullNowIsRefusedWithARetryAndGivenBack) {
 
 // A queued call whose client leaves, or whose deadline passes, is never computed and gives its place back at once.
 TEST(Lifecycle, QueuedCallsThatNobodyWaitsForAreDropped) {
-  KERND_NEEDS_SLOW_KERNELS();
-  const auto daemon = Daemon::Start({"--cpu-threads", "1"});
+  const auto daemon = Daemon::Start({OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
   PendingCall running(channel, LongCall());

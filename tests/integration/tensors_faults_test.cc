@@ -130,31 +130,30 @@ TEST(TensorFaults, MessagesOfAStreamAreLimited) {
 }
 
 TEST(TensorFaults, QuotasRefuseHalfOpenPutsAndHarmNobodyElse) {
-  const auto daemon =
-      Daemon::Start({"--memory-limit", "64MiB", "--resident-memory", "75%", "--session-quota", "16MiB"});
+  const auto daemon = Daemon::Start({MemoryLimit("256MiB"), "--resident-memory", "75%", "--session-quota", "64MiB"});
   ASSERT_NE(daemon, nullptr);
   SessionClient greedy(daemon->endpoint()), other(daemon->endpoint());
   std::vector<std::unique_ptr<PutStream>> half_open;
   for (std::uint64_t id = 0; id < 16; ++id) {
-    half_open.push_back(greedy.Put(greedy.Header(id, kMiB - kTensorRecord)));
+    half_open.push_back(greedy.Put(greedy.Header(id, 4 * kMiB - kTensorRecord)));
     ASSERT_TRUE(half_open.back()->Send(0, TensorBytes(100)));
   }
-  EXPECT_TRUE(daemon->WaitForMetric(kResident, 16.0 * kMiB));
+  EXPECT_TRUE(daemon->WaitForMetric(kResident, 64.0 * kMiB));
   const RawReply full = greedy.PutAll(99, "x");
   EXPECT_EQ(full.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(full.reason, "QUOTA_FULL");
   EXPECT_FALSE(full.retry_after_s.has_value()) << "waiting does not help: the session itself must give something up";
   EXPECT_EQ(full.metadata.at("available_bytes"), "0");
-  const std::string data = TensorBytes(16 * kMiB - kTensorRecord);
+  const std::string data = TensorBytes(64 * kMiB - kTensorRecord);
   ASSERT_TRUE(other.PutAll(1, data).status.ok());
   EXPECT_TRUE(other.Get(1).body == data);
   EXPECT_TRUE(SmallCallWorks(*daemon));
-  // A third fills the rest; for a fourth there is nothing now, and waiting may help.
+  // A third takes half of the rest; for a fourth there is too little now, and waiting may help.
   SessionClient third(daemon->endpoint()), fourth(daemon->endpoint());
-  ASSERT_TRUE(third.PutAll(1, data).status.ok());
-  const RawReply none_left = fourth.PutAll(1, "x");
-  EXPECT_EQ(none_left.reason, "MEMORY_FULL");
-  EXPECT_TRUE(none_left.retry_after_s.has_value());
+  ASSERT_TRUE(third.PutAll(1, data.substr(0, 32 * kMiB)).status.ok());
+  const RawReply too_little = fourth.PutAll(fourth.Header(1, 33 * kMiB), "x");
+  EXPECT_EQ(too_little.reason, "MEMORY_FULL") << too_little.status.error_message();
+  EXPECT_TRUE(too_little.retry_after_s.has_value());
   EXPECT_TRUE(SmallCallWorks(*daemon)) << "a quarter of the memory is for calls";
   for (const auto& put : half_open) EXPECT_TRUE(put->Finish().status.ok());
   for (SessionClient* session : {&greedy, &other, &third, &fourth}) EXPECT_TRUE(session->Close().status.ok());

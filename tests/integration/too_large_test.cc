@@ -36,14 +36,15 @@ v1::PlanRequest Matmul(std::int64_t batch, std::int64_t rows) {
   v1::MatmulOp& op = *request.add_steps()->mutable_matmul();
   *op.mutable_a() = Spec({batch, rows, 64});
   *op.mutable_b() = Spec({64, 32});
+  // cuBLASLt's workspace is no even function of the problem: what the search then finds fits, and need not be the most.
+  if (OnGpu()) op.mutable_kernel()->set_name("matmul_f32_sm75_simt");
   return request;
 }
 
 class TooLarge : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (OnGpu()) GTEST_SKIP() << "--memory-limit is the CPU's; core's tests cover the arithmetic";
-    daemon_ = Daemon::Start({"--memory-limit", "4MiB"});
+    daemon_ = Daemon::Start({MemoryLimit("64MiB")});
     ASSERT_NE(daemon_, nullptr);
     channel_ = Connect(daemon_->endpoint());
   }
@@ -68,7 +69,7 @@ class TooLarge : public ::testing::Test {
 };
 
 TEST_F(TooLarge, TheLargestBatchFitsAndOneMoreDoesNot) {
-  const std::int64_t batch = Proposed(Attention(1000, 128), "batch");
+  const std::int64_t batch = Proposed(Attention(10'000, 128), "batch");
   EXPECT_TRUE(Plan(Attention(batch, 128)).status.ok()) << batch;
   EXPECT_FALSE(Plan(Attention(batch + 1, 128)).status.ok()) << batch;
 }
@@ -80,7 +81,7 @@ TEST_F(TooLarge, TheLongestSequenceFitsAndOneMoreDoesNot) {
 }
 
 TEST_F(TooLarge, MatmulByBatchAndByRows) {
-  const std::int64_t batch = Proposed(Matmul(1000, 64), "batch");
+  const std::int64_t batch = Proposed(Matmul(10'000, 64), "batch");
   EXPECT_TRUE(Plan(Matmul(batch, 64)).status.ok()) << batch;
   EXPECT_FALSE(Plan(Matmul(batch + 1, 64)).status.ok()) << batch;
   const std::int64_t rows = Proposed(Matmul(3, 1 << 20), "rows");

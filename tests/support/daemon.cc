@@ -58,6 +58,10 @@ bool OnGpu() {
   return backend != nullptr && std::string_view(backend) == "cuda";
 }
 
+std::string MemoryLimit(const std::string& bytes) {
+  return (OnGpu() ? "--gpu-memory=" : "--memory-limit=") + bytes;
+}
+
 std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, bool wait_ready) {
   std::unique_ptr<Daemon> daemon(new Daemon);
   char pattern[] = "/tmp/kernd-test-XXXXXX";

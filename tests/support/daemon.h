@@ -13,6 +13,9 @@ namespace kernd::testing {
 // Whether daemons of this run serve from the GPU: KERND_TEST_BACKEND is "cuda". Otherwise it is the CPU.
 bool OnGpu();
 
+// The flag that bounds the memory for tensors: "64MiB", which is the least that a GPU takes.
+std::string MemoryLimit(const std::string& bytes);
+
 class Daemon {
  public:
   // Starts kernd with `flags` behind --listen and --http-listen on free ports and --backend $KERND_TEST_BACKEND (cpu

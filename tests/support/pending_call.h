@@ -15,27 +15,39 @@
 
 namespace kernd::testing {
 
-// A body of 1.5 MiB and 270 million exponentials: in flight for long enough to look at, on any machine.
+// Attention of one tensor to itself.
+inline v1::AttentionRequest SelfAttention(const v1::Tensor& x) {
+  v1::AttentionRequest request;
+  v1::AttentionOp& op = *request.mutable_attention();
+  op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
+  *op.mutable_q() = *op.mutable_k() = *op.mutable_v() = x;
+  return request;
+}
+
+// Rows and heads of one channel, which cost most for their bytes. On a GPU a head is half a second's work for an H200,
+// and two of them are a launch, before and after which a call can be stopped.
+inline v1::Tensor HeadsOfAGpu(std::int64_t heads) {
+  return F32({1, heads, 1 << 18, 1});
+}
+
+// What keeps a daemon busy for long enough to look at, on any machine: one CPU thread with 270 million exponentials, a
+// GPU with five hundred times as many.
+inline v1::Tensor LongOperand() {
+  return OnGpu() ? HeadsOfAGpu(2) : F32({1, 1, 16384, 8});
+}
 inline v1::AttentionRequest LongCall() {
-  v1::AttentionRequest request;
-  v1::AttentionOp& op = *request.mutable_attention();
-  op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
-  *op.mutable_q() = *op.mutable_k() = *op.mutable_v() = F32({1, 1, 16384, 8});
-  return request;
+  return SelfAttention(LongOperand());
 }
 
-// Hours of work on one thread.
+// As long as a test may want to look, and it can be stopped: on one thread it takes hours, on a GPU some seconds.
 inline v1::AttentionRequest EndlessCall() {
-  v1::AttentionRequest request;
-  v1::AttentionOp& op = *request.mutable_attention();
-  op.set_layout(v1::ATTENTION_LAYOUT_BHLD);
-  *op.mutable_q() = *op.mutable_k() = *op.mutable_v() = F32({1, 1, 1 << 21, 1});
-  return request;
+  return SelfAttention(OnGpu() ? HeadsOfAGpu(16) : F32({1, 1, 1 << 21, 1}));
 }
 
-// For tests of such calls: on a GPU they are over too soon, or cannot be stopped.
-#define KERND_NEEDS_SLOW_KERNELS() \
-  if (::kernd::testing::OnGpu()) GTEST_SKIP() << "needs a kernel that runs long and can be stopped: the CPU's"
+// The flag with which a daemon runs one such call at a time.
+inline const char* OneAtATime() {
+  return OnGpu() ? "--gpu-executors=1" : "--cpu-threads=1";
+}
 
 // Until the daemon's one call is neither read nor queued any more, but runs. A call that is cancelled before that never
 // reaches its kernel.
