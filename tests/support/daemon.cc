@@ -62,7 +62,8 @@ std::string MemoryLimit(const std::string& bytes) {
   return (OnGpu() ? "--gpu-memory=" : "--memory-limit=") + bytes;
 }
 
-std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, bool wait_ready) {
+std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, bool wait_ready,
+                                      const std::vector<std::string>& runner) {
   std::unique_ptr<Daemon> daemon(new Daemon);
   char pattern[] = "/tmp/kernd-test-XXXXXX";
   if (mkdtemp(pattern) == nullptr) {
@@ -74,6 +75,7 @@ std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, boo
   const std::string program = ProgramPath("kernd");
   std::vector<std::string> words = {program,       "--listen", "127.0.0.1:0", "--http-listen",         "127.0.0.1:0",
                                     "--port-file", ports,      "--backend",   OnGpu() ? "cuda" : "cpu"};
+  words.insert(words.begin(), runner.begin(), runner.end());
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -82,7 +84,7 @@ std::unique_ptr<Daemon> Daemon::Start(const std::vector<std::string>& flags, boo
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
-  const int rc = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), Environment().data());
+  const int rc = posix_spawnp(&daemon->pid_, argv[0], &actions, nullptr, argv.data(), Environment().data());
   posix_spawn_file_actions_destroy(&actions);
   if (rc != 0) {
     ADD_FAILURE() << "cannot start " << program << ": " << std::strerror(rc);

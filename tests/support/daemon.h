@@ -20,8 +20,10 @@ class Daemon {
  public:
   // Starts kernd with `flags` behind --listen and --http-listen on free ports and --backend $KERND_TEST_BACKEND (cpu
   // where it is not set), and waits until it has bound the ports; with `wait_ready` also until it serves. Null, with a
-  // test failure, where it does not come up within 30 s.
-  static std::unique_ptr<Daemon> Start(const std::vector<std::string>& flags = {}, bool wait_ready = true);
+  // test failure, where it does not come up within 30 s. `runner`: a command that becomes kernd, with the words before
+  // its path.
+  static std::unique_ptr<Daemon> Start(const std::vector<std::string>& flags = {}, bool wait_ready = true,
+                                       const std::vector<std::string>& runner = {});
   // Kills it where Stop was not called.
   ~Daemon();
 
