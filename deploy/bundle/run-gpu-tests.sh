@@ -139,12 +139,15 @@ run_smoke() {
 
 # --- compute-sanitizer ------------------------------------------------------------------------------------------------
 
-# Of a GPU test, the cases that a tool a hundred times slower gets through.
+# Of a GPU test, the cases that a tool a hundred times slower gets through; of each kind of kernel at least one.
 declare -A small=(
   [attention_gpu_test]='*EmptyRows:*OnesGiveOnes:*ManyHeadsOfOneKeyHead:*RepetitionDoesNotShow'
   [matmul_gpu_test]='*EmptyResultsLaunchNothing:*OperandsThatDoNotCountAreNotRead:*IntegerEpilogue*:*BatchOfSixDimensions'
   [slices_gpu_test]='MatmulSlices.*:ScanGpu.*'
 )
+small[matmul_gpu_test]+=':*PaddedLines/f16_nt:*PaddedLines/bf16_nt:*PaddedLines/f32_nt:*PaddedLines/i8_nt'
+# These as well, but under racecheck, which takes minutes for them.
+declare -A longer=([attention_gpu_test]='*TensorCoreProblems/0:*PositionalProblems/0')
 
 # sanitized NAME PROGRAM: lines of planned() for each tool.
 sanitized() {
@@ -152,6 +155,7 @@ sanitized() {
   [[ -n $sanitizer && -n ${small[$1]:-} ]] || return 0
   for tool in memcheck racecheck synccheck initcheck; do
     variables="GTEST_FILTER=${small[$1]}"
+    [[ $tool == racecheck ]] || variables+=${longer[$1]:+:${longer[$1]}}
     # Buffers of exactly their size: then the first byte past one is seen.
     [[ $tool != memcheck ]] || variables+=' KERND_EXACT_BUFFERS=1'
     # It does not see what cuBLASLt writes through the copy engine.
