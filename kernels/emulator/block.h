@@ -20,7 +20,7 @@ namespace kernd::emulator {
 struct Copy {  // cp.async
   std::uint32_t to;
   const void* from;
-  unsigned bytes;
+  bool there;
 };
 
 struct Mbarrier {

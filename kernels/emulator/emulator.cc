@@ -224,8 +224,7 @@ std::byte* Block::Written(std::uint32_t offset, std::size_t bytes, const char* w
 }
 
 void Block::Issue(const Copy& copy) {
-  if (copy.bytes > kGranule) Fail("cp.async of %u bytes", copy.bytes);
-  if (copy.bytes > 0 && reinterpret_cast<std::uintptr_t>(copy.from) % kGranule != 0) {
+  if (copy.there && reinterpret_cast<std::uintptr_t>(copy.from) % kGranule != 0) {
     Fail("cp.async from %p: not a multiple of 16", copy.from);
   }
   std::memset(Written(copy.to, kGranule, "cp.async"), kPoison, kGranule);
@@ -246,8 +245,7 @@ void Block::Wait(unsigned newest) {
     for (const Copy& copy : t.groups.front()) {
       hazards.SetInFlight(copy.to, false);
       std::byte* const to = Written(copy.to, kGranule, "arrival of cp.async");
-      std::memcpy(to, copy.from, copy.bytes);
-      std::memset(to + copy.bytes, 0, kGranule - copy.bytes);
+      copy.there ? std::memcpy(to, copy.from, kGranule) : std::memset(to, 0, kGranule);
     }
     t.groups.pop_front();
   }
@@ -315,8 +313,8 @@ std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what
   return block_of_thread.Written(offset, bytes, what, lanes);
 }
 
-void CopyAsync(std::uint32_t to, const void* from, unsigned bytes) {
-  block_of_thread.Issue({to, from, bytes});
+void CopyAsync(std::uint32_t to, const void* from, bool there) {
+  block_of_thread.Issue({to, from, there});
 }
 void CommitCopies() {
   block_of_thread.Commit();

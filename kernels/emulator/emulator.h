@@ -83,8 +83,8 @@ std::uint32_t SharedOffset(const void* address);
 const std::byte* ReadShared(std::uint32_t offset, std::size_t bytes, const char* what);
 std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes = 0);
 
-// cp.async of 16 bytes, of which the first `bytes` come from `from`, and the rest is zero; commit; wait.
-void CopyAsync(std::uint32_t to, const void* from, unsigned bytes);
+// cp.async of 16 bytes, read or, where they are not `there`, zero; commit; wait.
+void CopyAsync(std::uint32_t to, const void* from, bool there);
 void CommitCopies();
 void WaitCopies(unsigned newest);  // for all committed groups but so many
 

@@ -45,35 +45,7 @@ __device__ inline OperandView ViewOf(const MmaOperand& o, std::int64_t item, std
           static_cast<int>(min(o.rows - row0, static_cast<std::int64_t>(Shared::kTileRows)))};
 }
 
-// --- cp.async, where every line is aligned to 16 bytes ---------------------------------------------------------------
-
-template <typename Shared, int kThreads>
-struct AsyncLoader {
-  static constexpr int kLinesAtOnce = kThreads / Shared::kChunks;
-  static constexpr int kEach = (Shared::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
-  static_assert(kThreads % Shared::kChunks == 0);
-
-  // Elements k0 .. k0 + kK - 1 of K, of which there are `k_left`, into the stage at `to`.
-  __device__ static void Issue(const OperandView& v, std::int64_t k0, int k_left, std::uint32_t to) {
-    const int chunk = static_cast<int>(threadIdx.x) % Shared::kChunks;
-    int line = static_cast<int>(threadIdx.x) / Shared::kChunks;
-    const int lines_left = Shared::kLinesAreRows ? v.rows : k_left;
-    const int bytes_left = ((Shared::kLinesAreRows ? k_left : v.rows) - chunk * Shared::kPerChunk) * Shared::kElement;
-    const int bytes = max(0, min(kChunk, bytes_left));
-    const char* from = v.from + (Shared::kLinesAreRows ? k0 * Shared::kElement : k0 * v.line_bytes) +
-                       line * v.line_bytes + chunk * kChunk;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (Shared::kLines % kLinesAtOnce == 0 || line < Shared::kLines) {
-        CopyAsync(to + Shared::Offset(line, chunk), from, line < lines_left ? bytes : 0);
-      }
-      line += kLinesAtOnce;
-      from += kLinesAtOnce * v.line_bytes;
-    }
-  }
-};
-
-// --- through registers, whatever the alignment -----------------------------------------------------------------------
+// --- chunks of 16 bytes through registers, whatever their alignment --------------------------------------------------
 
 template <int kSize>
 __device__ inline std::uint32_t LoadBits(const char* from) {
@@ -103,6 +75,72 @@ __device__ inline uint4 LoadChunk(const char* from, std::int64_t stride, int cou
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
+
+// --- cp.async, where every line is aligned to 16 bytes ---------------------------------------------------------------
+
+// The chunks of each stage that one thread copies, one of every kLinesAtOnce-th line; places move on with the stages.
+template <typename Shared, int kThreads>
+class AsyncLoader {
+ public:
+  // From element `k0` of K on.
+  __device__ AsyncLoader(const OperandView& v, std::int64_t k0)
+      : line_bytes_(v.line_bytes), rows_(v.rows), to_(Shared::Offset(Line(), Chunk())) {
+    from_ = v.from + (Shared::kLinesAreRows ? k0 * Shared::kElement : k0 * v.line_bytes) + Line() * v.line_bytes +
+            Chunk() * kChunk;
+  }
+
+  // Part kPart of kParts of the next stage, into the one at `stage`: kK elements of K, of which `k_left` exist.
+  template <int kPart, int kParts>
+  __device__ void Issue(int k_left, std::uint32_t stage) const {
+    constexpr int kFirst = kPart * kEach / kParts, kEnd = (kPart + 1) * kEach / kParts;
+    stage += to_;
+    if (rows_ == Shared::kTileRows && k_left >= Shared::kTileK) {
+      const char* from = from_ + kFirst * kLinesAtOnce * line_bytes_;
+#pragma unroll
+      for (int i = kFirst; i < kEnd; ++i) {
+        if (InTile(i)) CopyAsync(stage + i * kLinesAtOnce * Shared::kPitch, from, true);
+        from += kLinesAtOnce * line_bytes_;
+      }
+      return;
+    }
+    const int lines = Shared::kLinesAreRows ? rows_ : k_left;
+    const int in_line = (Shared::kLinesAreRows ? k_left : rows_) - Chunk() * Shared::kPerChunk;
+#pragma unroll 1
+    for (int i = kFirst; i < kEnd && InTile(i); ++i) {
+      const std::uint32_t to = stage + i * kLinesAtOnce * Shared::kPitch;
+      const char* const from = from_ + i * kLinesAtOnce * line_bytes_;
+      const int count = Line() + i * kLinesAtOnce < lines ? in_line : 0;
+      if (count <= 0 || count >= Shared::kPerChunk) {
+        CopyAsync(to, from, count > 0);
+      } else {
+        StoreShared(to, LoadChunk<Shared::kElement>(from, Shared::kElement, count, 0));
+      }
+    }
+  }
+
+  // The stage after it is the next one.
+  __device__ void Next() {
+    from_ += Shared::kLinesAreRows ? Shared::kTileK * Shared::kElement : Shared::kTileK * line_bytes_;
+  }
+
+ private:
+  static constexpr int kLinesAtOnce = kThreads / Shared::kChunks;
+  static constexpr int kEach = (Shared::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
+  static_assert(kThreads % Shared::kChunks == 0 && kLinesAtOnce % 8 == 0);  // after 8 lines, swizzles are the same
+
+  __device__ static int Line() { return static_cast<int>(threadIdx.x) / Shared::kChunks; }
+  __device__ static int Chunk() { return static_cast<int>(threadIdx.x) % Shared::kChunks; }
+  __device__ static bool InTile(int i) {
+    return Shared::kLines % kLinesAtOnce == 0 || Line() + i * kLinesAtOnce < Shared::kLines;
+  }
+
+  const char* from_;  // of the thread's first line
+  std::int64_t line_bytes_;
+  int rows_;
+  std::uint32_t to_;
+};
+
+// --- through registers, a stage at a time ---------------------------------------------------------------------------
 
 template <typename Shared, int kThreads>
 struct RegisterLoader {

@@ -146,12 +146,16 @@ __device__ inline void MultiplyAll(const MmaProblem& p, const OperandView& a, co
   constexpr std::int64_t kK = Shape::kTile.k;
   const std::int64_t steps = (k_end - k_begin + kK - 1) / kK;
   const auto left = [&](std::int64_t k0) { return static_cast<int>(min(k_end - k0, kK)); };
+  AsyncLoader<typename Shape::A, Shape::kThreads> load_a(a, k_begin);
+  AsyncLoader<typename Shape::B, Shape::kThreads> load_b(b, k_begin);
   const auto fill = [&](std::int64_t step, std::uint32_t stage) {
     const std::int64_t k0 = k_begin + step * kK;
     if constexpr (Shape::kAligned) {
       if (step < steps) {
-        AsyncLoader<typename Shape::A, Shape::kThreads>::Issue(a, k0, left(k0), stage);
-        AsyncLoader<typename Shape::B, Shape::kThreads>::Issue(b, k0, left(k0), stage + Shape::A::kBytes);
+        load_a.template Issue<0, 1>(left(k0), stage);
+        load_b.template Issue<0, 1>(left(k0), stage + Shape::A::kBytes);
+        load_a.Next();
+        load_b.Next();
       }
       CommitCopies<true>();
     } else if (step < steps) {

@@ -15,21 +15,22 @@ __device__ inline void StoreShared(std::uint32_t to, const uint4& x) {
 #endif
 }
 
-// 16 bytes, of which the first `bytes` are copied and the others become zero, beside the thread: SM 8.0. Both places
-// are aligned to 16; where `bytes` is 0, `from` is not looked at.
-__device__ inline void CopyAsync(std::uint32_t to, const void* from, int bytes) {
+// 16 bytes beside the thread, both places aligned to 16: SM 8.0. Where not `there`: zeros, and `from` is not looked at.
+// Never of a part of them: memcheck takes the whole for read, as the memory's sectors are.
+__device__ inline void CopyAsync(std::uint32_t to, const void* from, bool there) {
 #ifdef KERND_EMULATOR
-  emulator::CopyAsync(to, from, static_cast<unsigned>(bytes));
+  emulator::CopyAsync(to, from, there);
 #else
+  const int bytes = there ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 #endif
 }
 
-// 16 bytes, both places aligned to 16. Where not `there`: zeros, and `from` is not looked at.
+// The same, before SM 8.0 through registers.
 template <bool kAsync>
 __device__ inline void Copy16(std::uint32_t to, const void* from, bool there) {
   if constexpr (kAsync) {
-    CopyAsync(to, from, there ? 16 : 0);
+    CopyAsync(to, from, there);
   } else {
     StoreShared(to, there ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0));
   }
