@@ -78,64 +78,70 @@ __device__ inline uint4 LoadChunk(const char* from, std::int64_t stride, int cou
 
 // --- cp.async, where every line is aligned to 16 bytes ---------------------------------------------------------------
 
-// The chunks of each stage that one thread copies, one of every kLinesAtOnce-th line; places move on with the stages.
+// The chunks of each stage that one thread copies, one of every kLinesAtOnce-th line. From one chunk to the next, and from
+// the last of a stage to the first of the next stage, a pointer moves on.
 template <typename Shared, int kThreads>
 class AsyncLoader {
  public:
-  // From element `k0` of K on.
-  __device__ AsyncLoader(const OperandView& v, std::int64_t k0)
-      : line_bytes_(v.line_bytes), rows_(v.rows), to_(Shared::Offset(Line(), Chunk())) {
-    from_ = v.from + (Shared::kLinesAreRows ? k0 * Shared::kElement : k0 * v.line_bytes) + Line() * v.line_bytes +
-            Chunk() * kChunk;
-  }
-
-  // Part kPart of kParts of the next stage, into the one at `stage`: kK elements of K, of which `k_left` exist.
-  template <int kPart, int kParts>
-  __device__ void Issue(int k_left, std::uint32_t stage) const {
-    constexpr int kFirst = kPart * kEach / kParts, kEnd = (kPart + 1) * kEach / kParts;
-    stage += to_;
-    if (rows_ == Shared::kTileRows && k_left >= Shared::kTileK) {
-      const char* from = from_ + kFirst * kLinesAtOnce * line_bytes_;
-#pragma unroll
-      for (int i = kFirst; i < kEnd; ++i) {
-        if (InTile(i)) CopyAsync(stage + i * kLinesAtOnce * Shared::kPitch, from, true);
-        from += kLinesAtOnce * line_bytes_;
-      }
-      return;
-    }
-    const int lines = Shared::kLinesAreRows ? rows_ : k_left;
-    const int in_line = (Shared::kLinesAreRows ? k_left : rows_) - Chunk() * Shared::kPerChunk;
-#pragma unroll 1
-    for (int i = kFirst; i < kEnd && InTile(i); ++i) {
-      const std::uint32_t to = stage + i * kLinesAtOnce * Shared::kPitch;
-      const char* const from = from_ + i * kLinesAtOnce * line_bytes_;
-      const int count = Line() + i * kLinesAtOnce < lines ? in_line : 0;
-      if (count <= 0 || count >= Shared::kPerChunk) {
-        CopyAsync(to, from, count > 0);
-      } else {
-        StoreShared(to, LoadChunk<Shared::kElement>(from, Shared::kElement, count, 0));
-      }
-    }
-  }
-
-  // The stage after it is the next one.
-  __device__ void Next() {
-    from_ += Shared::kLinesAreRows ? Shared::kTileK * Shared::kElement : Shared::kTileK * line_bytes_;
-  }
-
- private:
   static constexpr int kLinesAtOnce = kThreads / Shared::kChunks;
   static constexpr int kEach = (Shared::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
   static_assert(kThreads % Shared::kChunks == 0 && kLinesAtOnce % 8 == 0);  // after 8 lines, swizzles are the same
 
+  // From element `k0` of K on.
+  __device__ AsyncLoader(const OperandView& v, std::int64_t k0)
+      : jump_(kLinesAtOnce * v.line_bytes),
+        step_((Shared::kLinesAreRows ? Shared::kTileK * Shared::kElement : Shared::kTileK * v.line_bytes) -
+              kEach * jump_),
+        rows_(v.rows),
+        to_(Shared::Offset(Line(), Chunk())) {
+    from_ = v.from + (Shared::kLinesAreRows ? k0 * Shared::kElement : k0 * v.line_bytes) + Line() * v.line_bytes +
+            Chunk() * kChunk;
+  }
+
+  // Whether all of a stage is there, if `k_left` elements of K are.
+  __device__ bool IsWhole(std::int64_t k_left) const {
+    return rows_ == Shared::kTileRows && k_left >= Shared::kTileK;
+  }
+
+  // Part `part` of `parts` of a stage, into the one at `stage`, `when` it is whole. In their order, whole or not.
+  __device__ void IssuePart(int part, int parts, std::uint32_t stage, bool when) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i * parts / kEach != part) continue;
+      CopyAsyncIf(when && InTile(i), stage + to_ + i * kLinesAtOnce * Shared::kPitch, from_);
+      from_ += i + 1 == kEach ? jump_ + step_ : jump_;
+    }
+  }
+
+  // All of a stage that is not whole, before its parts.
+  __device__ void IssueEdge(int k_left, std::uint32_t stage) const {
+    const int lines = Shared::kLinesAreRows ? rows_ : k_left;
+    const int in_line = (Shared::kLinesAreRows ? k_left : rows_) - Chunk() * Shared::kPerChunk;
+    std::uint32_t to = stage + to_;
+    const char* from = from_;
+#pragma unroll 1
+    for (int i = 0; i < kEach; ++i) {
+      const int count = Line() + i * kLinesAtOnce < lines ? in_line : 0;
+      if (!InTile(i)) {
+      } else if (count <= 0 || count >= Shared::kPerChunk) {
+        CopyAsync(to, from, count > 0);
+      } else {
+        StoreShared(to, LoadChunk<Shared::kElement>(from, Shared::kElement, count, 0));
+      }
+      to += kLinesAtOnce * Shared::kPitch;
+      from += jump_;
+    }
+  }
+
+ private:
   __device__ static int Line() { return static_cast<int>(threadIdx.x) / Shared::kChunks; }
   __device__ static int Chunk() { return static_cast<int>(threadIdx.x) % Shared::kChunks; }
   __device__ static bool InTile(int i) {
     return Shared::kLines % kLinesAtOnce == 0 || Line() + i * kLinesAtOnce < Shared::kLines;
   }
 
-  const char* from_;  // of the thread's first line
-  std::int64_t line_bytes_;
+  const char* from_;
+  std::int64_t jump_, step_;
   int rows_;
   std::uint32_t to_;
 };
@@ -186,27 +192,32 @@ struct RegisterLoader {
 
 // --- fragments -------------------------------------------------------------------------------------------------------
 
-// Of 16 rows from `row0` on, step `step` of K: the registers of A as mma.sync wants them.
-template <typename Shared>
-__device__ inline void LoadA(std::uint32_t stage, int row0, int step, std::uint32_t (&r)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if constexpr (Shared::kLinesAreRows) {
-    LoadMatrices(stage + Shared::Offset(row0 + lane % 16, 2 * step + lane / 16), r);
-  } else {
-    // Matrices (rows, K): (0, 0), (8, 0), (0, 8), (8, 8), each turned.
-    LoadTransposed(stage + Shared::Offset(16 * step + lane % 8 + lane / 16 * 8, row0 / 8 + lane / 8 % 2), r);
+// How a warp reads 16 rows and a step of K at a time, as mma.sync wants them: of A, or, kIsA not, of B, where registers 0
+// and 1 are the first 8 columns' and 2 and 3 the others'. All places are the lane's first one with bits of its chunk
+// turned over, and a constant: 16 lines further on, swizzles are the same.
+template <typename Shared, bool kIsA>
+class FragmentReader {
+ public:
+  // `row0`: the warp's first, a multiple of its number of rows, which is a power of two.
+  __device__ explicit FragmentReader(int row0) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    // Of the two bits that tell the four matrices apart, one is for rows and one for K.
+    const int low = lane / 8 % 2, high = lane / 16, rows = kIsA ? low : high, k = kIsA ? high : low;
+    first_ = Shared::kLinesAreRows ? Shared::Offset(row0 + lane % 8 + 8 * rows, k)
+                                   : Shared::Offset(lane % 8 + 8 * k, row0 / 8 + rows);
   }
-}
 
-// Of 16 rows (columns of B): registers 0 and 1 are the first 8 rows', 2 and 3 the others'.
-template <typename Shared>
-__device__ inline void LoadB(std::uint32_t stage, int row0, int step, std::uint32_t (&r)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if constexpr (Shared::kLinesAreRows) {
-    LoadMatrices(stage + Shared::Offset(row0 + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2), r);
-  } else {
-    LoadTransposed(stage + Shared::Offset(16 * step + lane % 16, row0 / 8 + lane / 16), r);
+  // Rows 16 i .. 16 i + 15, step `step`.
+  __device__ void Load(std::uint32_t stage, int i, int step, std::uint32_t (&r)[4]) const {
+    if constexpr (Shared::kLinesAreRows) {
+      LoadMatrices(stage + (first_ ^ (2 * kChunk * step)) + 16 * i * Shared::kPitch, r);
+    } else {
+      LoadTransposed(stage + (first_ ^ (2 * kChunk * i)) + 16 * step * Shared::kPitch, r);
+    }
   }
-}
+
+ private:
+  std::uint32_t first_;
+};
 
 }  // namespace kernd::gpu::matmul_mma

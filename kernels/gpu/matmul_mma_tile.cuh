@@ -1,13 +1,16 @@
 // matmul_*_mma_<M>x<N>x<K>: on tensor cores by mma.sync, for the sources that instantiate it (matmul_mma_<dtype>.cu).
 //   tile     kMmaTile[] of matmul_mma_plan.h: 32x32x32, 64x64x32 and 128x128x32 with 4 warps, 128x256x64 with 8
-//   memory   a ring of 2 to 4 stages of K in shared memory, swizzled (device/shared.cuh), filled by cp.async while the
-//            stage before is multiplied: 48 KiB each for 128x256x64 in 16 bits. Where a line is not aligned to 16
-//            bytes, or I8 and F32 lie across K, and on SM 7.5: through registers, a part of it between two steps of K
+//   memory   a ring of 2 to 4 stages of K in shared memory, swizzled (device/shared.cuh), filled by cp.async: 48 KiB each
+//            for 128x256x64 in 16 bits. Where a line is not aligned to 16 bytes, or I8 and F32 lie across K, and on
+//            SM 7.5: through registers, a part of it between two steps of K
 //   sums     F32 or int32 in registers, steps of 32 bytes of K in order, whatever the tile; TF32 rounds its operands
-//   results  through shared memory, 16 rows of a warp at a time; or as sums to memory, for matmul_finish
+//   overlap  fragments of a step are read while the one before is multiplied, across the one barrier of a stage, and
+//            copies are spread over a stage's products without a branch
+//   results  through shared memory, 16 rows of a warp at a time, in pieces of 16 bytes; or as sums to memory, for
+//            matmul_finish
 //   limits   none of shape; a block does one tile after another where a grid cannot hold them
-//   time     for 128x256x64 in 16 bits, a step of K of a warp is 32 mma.sync, 8 clocks each at A100's rate, beside 8
-//            ldmatrix: shared memory is read at half of its rate. Not measured yet.
+//   time     a stage of 128x256x64 in 16 bits is 256 mma.sync of a scheduler, 1650 clocks at 62 % of wgmma's rate, beside
+//            1400 clocks of shared memory (1024 of ldmatrix, 384 of copies) and 48 KiB from L2
 #pragma once
 
 #include <algorithm>
@@ -57,34 +60,46 @@ __device__ inline void MultiplyStep(Sum (&d)[4], const std::uint32_t (&a)[4], st
   }
 }
 
-// The sums of a warp, and a step of K added to them.
+// Of a warp: where it reads a stage, and what it read for a step of K.
+template <typename Shape>
+struct WarpReader {
+  FragmentReader<typename Shape::A, true> a;
+  FragmentReader<typename Shape::B, false> b;
+};
+template <typename Shape>
+struct Fragments {
+  std::uint32_t a[Shape::kFragmentsM][4], b[Shape::kFragmentsN / 2][4];
+
+  __device__ void Load(const WarpReader<Shape>& from, std::uint32_t stage, int step) {
+#pragma unroll
+    for (int i = 0; i < Shape::kFragmentsM; ++i) from.a.Load(stage, i, step, a[i]);
+#pragma unroll
+    for (int j = 0; j < Shape::kFragmentsN / 2; ++j) from.b.Load(stage + Shape::A::kBytes, j, step, b[j]);
+  }
+};
+
+// The sums of a warp.
 template <typename Shape>
 struct WarpSums {
   typename Shape::Sum at[Shape::kFragmentsM][Shape::kFragmentsN][4] = {};
 
-  // From the warp's first row and column of the stage.
-  __device__ void Add(std::uint32_t stage, int row0, int col0, int step) {
-    std::uint32_t a[Shape::kFragmentsM][4], b[Shape::kFragmentsN / 2][4];
-#pragma unroll
-    for (int i = 0; i < Shape::kFragmentsM; ++i) LoadA<typename Shape::A>(stage, row0 + 16 * i, step, a[i]);
-#pragma unroll
-    for (int j = 0; j < Shape::kFragmentsN / 2; ++j) {
-      LoadB<typename Shape::B>(stage + Shape::A::kBytes, col0 + 16 * j, step, b[j]);
-    }
+  __device__ void Add(Fragments<Shape>& x) {
     if constexpr (Shape::kPath == MmaPath::kTf32Sm80) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
 #pragma unroll
-        for (int i = 0; i < Shape::kFragmentsM; ++i) a[i][r] = RoundToTf32(a[i][r]);
+        for (int i = 0; i < Shape::kFragmentsM; ++i) x.a[i][r] = RoundToTf32(x.a[i][r]);
 #pragma unroll
-        for (int j = 0; j < Shape::kFragmentsN / 2; ++j) b[j][r] = RoundToTf32(b[j][r]);
+        for (int j = 0; j < Shape::kFragmentsN / 2; ++j) x.b[j][r] = RoundToTf32(x.b[j][r]);
       }
     }
+    // Forth and back, so that each multiplication has an operand in common with the one before.
 #pragma unroll
     for (int i = 0; i < Shape::kFragmentsM; ++i) {
 #pragma unroll
-      for (int j = 0; j < Shape::kFragmentsN; ++j) {
-        MultiplyStep<Shape::kPath>(at[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+      for (int q = 0; q < Shape::kFragmentsN; ++q) {
+        const int j = i % 2 == 0 ? q : Shape::kFragmentsN - 1 - q;
+        MultiplyStep<Shape::kPath>(at[i][j], x.a[i], x.b[j / 2][j % 2 * 2], x.b[j / 2][j % 2 * 2 + 1]);
       }
     }
   }
@@ -137,94 +152,108 @@ struct StagePart {
   uint4 held[kMost];
 };
 
-// Adds elements k_begin .. k_end - 1 of K, at least one, to the sums of the warp that begins at (row0, col0) of the
-// tile. `busy`: any of its results exist.
+// The elements of K that a block adds, at least one.
+struct PartOfK {
+  std::int64_t begin, end;
+};
+
+// Adds them to the sums of a warp. While it multiplies for one step of K, it reads for the next one, across the stages,
+// and copies a part of the stage that is still to come: nothing but a barrier a stage stands between two products.
 template <typename Shape>
-__device__ inline void MultiplyAll(const MmaProblem& p, const OperandView& a, const OperandView& b,
-                                   std::int64_t k_begin, std::int64_t k_end, std::uint32_t ring, int row0, int col0,
-                                   bool busy, WarpSums<Shape>& sums) {
+__device__ inline void MultiplyAsync(const MmaProblem& p, const OperandView& a, const OperandView& b, PartOfK k,
+                                     std::uint32_t ring, const WarpReader<Shape>& reader,
+                                     WarpSums<Shape>& sums) {
   constexpr std::int64_t kK = Shape::kTile.k;
-  const std::int64_t steps = (k_end - k_begin + kK - 1) / kK;
-  const auto left = [&](std::int64_t k0) { return static_cast<int>(min(k_end - k0, kK)); };
-  AsyncLoader<typename Shape::A, Shape::kThreads> load_a(a, k_begin);
-  AsyncLoader<typename Shape::B, Shape::kThreads> load_b(b, k_begin);
-  const auto fill = [&](std::int64_t step, std::uint32_t stage) {
-    const std::int64_t k0 = k_begin + step * kK;
-    if constexpr (Shape::kAligned) {
-      if (step < steps) {
-        load_a.template Issue<0, 1>(left(k0), stage);
-        load_b.template Issue<0, 1>(left(k0), stage + Shape::A::kBytes);
-        load_a.Next();
-        load_b.Next();
-      }
-      CommitCopies<true>();
-    } else if (step < steps) {
-      StagePart<Shape> part;
-#pragma unroll 1
-      for (int i = 0; i < Shape::kSteps; ++i) {
-        part.Load(p, a, b, k0, left(k0), i);
-        part.Store(p, stage, i);
-      }
-    }
+  constexpr int kCopyParts = Shape::kSteps > 1 ? Shape::kSteps - 1 : 1;
+  AsyncLoader<typename Shape::A, Shape::kThreads> load_a(a, k.begin);
+  AsyncLoader<typename Shape::B, Shape::kThreads> load_b(b, k.begin);
+  const int stages = p.stages;
+  const std::uint32_t end = ring + stages * Shape::kStageBytes;
+  const auto after = [&](std::uint32_t stage) {
+    return stage + Shape::kStageBytes == end ? ring : stage + Shape::kStageBytes;
   };
-  const int stages = Shape::kAligned ? p.stages : 2;
-  for (int s = 0; s + 1 < stages; ++s) fill(s, ring + s * Shape::kStageBytes);
-  int read = 0, write = stages - 1;
-#pragma unroll 1
-  for (std::int64_t step = 0; step < steps; ++step) {
-    if constexpr (Shape::kAligned) WaitForStage(stages);
-    __syncthreads();  // the stage is there for all, and nobody reads the one before it any more
-    const std::uint32_t from = ring + read * Shape::kStageBytes, to = ring + write * Shape::kStageBytes;
-    const std::int64_t next = step + stages - 1;
-    if constexpr (Shape::kAligned) {
-      fill(next, to);
-      if (busy) {
-#pragma unroll
-        for (int i = 0; i < Shape::kSteps; ++i) sums.Add(from, row0, col0, i);
-      }
-    } else {
-      const std::int64_t k0 = k_begin + next * kK;
-      // Unrolled, the places of many chunks would be kept in registers that there are not.
-#pragma unroll 1
-      for (int i = 0; i < Shape::kSteps; ++i) {
-        StagePart<Shape> part;
-        if (next < steps) part.Load(p, a, b, k0, left(k0), i);
-        if (busy) sums.Add(from, row0, col0, i);
-        if (next < steps) part.Store(p, to, i);
-      }
+  std::int64_t to_copy = k.end - k.begin;  // elements of K
+  std::uint32_t read = ring, write = ring;
+  const auto copy = [&](int part, int parts) {
+    const bool whole_a = load_a.IsWhole(to_copy), whole_b = load_b.IsWhole(to_copy);
+    if (part == 0 && to_copy > 0 && !(whole_a && whole_b)) {
+      const int left = static_cast<int>(min(to_copy, kK));
+      if (!whole_a) load_a.IssueEdge(left, write);
+      if (!whole_b) load_b.IssueEdge(left, write + Shape::A::kBytes);
     }
-    read = read + 1 == stages ? 0 : read + 1;
-    write = write + 1 == stages ? 0 : write + 1;
+    load_a.IssuePart(part, parts, write, whole_a);
+    load_b.IssuePart(part, parts, write + Shape::A::kBytes, whole_b);
+    if (part + 1 < parts) return;
+    CommitCopies<true>();
+    to_copy -= kK;
+    write = after(write);
+  };
+  // The next stage is there for all, and nobody reads the one before it any more.
+  const auto wait = [&] {
+    WaitForStage(stages);
+    __syncthreads();
+  };
+#pragma unroll 1
+  for (int s = 0; s + 1 < stages; ++s) copy(0, 1);
+  wait();
+  Fragments<Shape> now, next;
+  now.Load(reader, read, 0);
+#pragma unroll 1
+  for (std::int64_t k0 = k.begin; k0 < k.end; k0 += kK) {
+#pragma unroll
+    for (int i = 0; i < Shape::kSteps; ++i) {
+      if (i + 1 == Shape::kSteps) {
+        if (Shape::kSteps == 1) copy(0, 1);
+        wait();
+        read = after(read);
+        next.Load(reader, read, 0);  // past the last stage: what nobody uses
+      } else {
+        next.Load(reader, read, i + 1);
+        copy(i, kCopyParts);
+      }
+      sums.Add(now);
+      now = next;
+    }
+  }
+}
+
+// The same through registers, where lines are not aligned. `busy`: any of the warp's results exist. Two stages, of which
+// one is filled while the other is read.
+template <typename Shape>
+__device__ inline void MultiplyThroughRegisters(const MmaProblem& p, const OperandView& a, const OperandView& b,
+                                                PartOfK k, std::uint32_t ring, const WarpReader<Shape>& reader,
+                                                bool busy, WarpSums<Shape>& sums) {
+  constexpr std::int64_t kK = Shape::kTile.k;
+  const auto left = [&](std::int64_t k0) { return static_cast<int>(min(k.end - k0, kK)); };
+  std::uint32_t read = ring, write = ring + Shape::kStageBytes;
+#pragma unroll 1
+  for (int i = 0; i < Shape::kSteps; ++i) {
+    StagePart<Shape> part;
+    part.Load(p, a, b, k.begin, left(k.begin), i);
+    part.Store(p, read, i);
+  }
+#pragma unroll 1
+  for (std::int64_t k0 = k.begin + kK; k0 < k.end + kK; k0 += kK) {
+    __syncthreads();  // the stage is there for all, and nobody reads the one before it any more
+    // Unrolled, the places of many chunks would be kept in registers that there are not.
+#pragma unroll 1
+    for (int i = 0; i < Shape::kSteps; ++i) {
+      StagePart<Shape> part;
+      if (k0 < k.end) part.Load(p, a, b, k0, left(k0), i);
+      if (busy) {
+        Fragments<Shape> x;
+        x.Load(reader, read, i);
+        sums.Add(x);
+      }
+      if (k0 < k.end) part.Store(p, write, i);
+    }
+    const std::uint32_t other = read;
+    read = write;
+    write = other;
   }
 }
 
 // --- results ---------------------------------------------------------------------------------------------------------
-
-// Two neighbours of a row, at element `at`; the second only where `both`.
-template <typename T>
-__device__ inline void StorePair(void* to, std::int64_t at, T x, T y, bool both) {
-  struct alignas(2 * sizeof(T)) Pair {
-    T x, y;
-  };
-  T* const place = static_cast<T*>(to) + at;
-  if (both && reinterpret_cast<std::uintptr_t>(place) % sizeof(Pair) == 0) {
-    *reinterpret_cast<Pair*>(place) = {x, y};
-  } else {
-    place[0] = x;
-    if (both) place[1] = y;
-  }
-}
-
-__device__ inline void StoreResults(DataType type, void* to, std::int64_t at, float x, float y, bool both) {
-  const auto store_half = [&](std::uint32_t bits) {
-    StorePair(to, at, static_cast<std::uint16_t>(bits), static_cast<std::uint16_t>(bits >> 16), both);
-  };
-  switch (type) {
-    case DataType::kF16: store_half(Pack<DataType::kF16>(x, y)); return;
-    case DataType::kBF16: store_half(Pack<DataType::kBF16>(x, y)); return;
-    default: StorePair(to, at, x, y, both);
-  }
-}
 
 // Where the tile's results go.
 struct ResultPlace {
@@ -232,43 +261,57 @@ struct ResultPlace {
   std::int64_t row0, col0;  // of the warp, in D
 };
 
-// Two sums of a row that exists, and two columns of which the first does.
+// Whether anything happens to the sums before they are stored.
 template <typename Sum>
-__device__ inline void FinishPair(const MmaProblem& p, const ResultPlace& to, std::int64_t row, std::int64_t col, Sum x,
-                                  Sum y) {
+__device__ inline bool IsFinished(const MmaProblem& p) {
   const MatmulEpilogue& e = p.epilogue;
-  const bool both = col + 1 < e.n;
-  const std::int64_t at = (to.item * e.m + row) * e.n + col;
-  if (p.sums != nullptr) return StorePair(p.sums, to.split * e.batch * e.m * e.n + at, x, y, both);
+  if (p.sums != nullptr) return true;
+  return e.plain && e.activation == Activation::kNone && (std::is_same_v<Sum, float> || e.output == DataType::kI32);
+}
+
+// A result from its sum, both as bits.
+template <typename Sum>
+__device__ inline std::uint32_t FinishedBits(const MatmulEpilogue& e, std::uint32_t bits, std::int64_t c_offset,
+                                             std::int64_t row, std::int64_t col) {
   if constexpr (std::is_same_v<Sum, std::int32_t>) {
-    if (e.output == DataType::kI32) {  // exact: nothing but relu
-      const bool relu = e.activation == Activation::kRelu;
-      return StorePair(e.d, at, relu ? max(x, 0) : x, relu ? max(y, 0) : y, both);
-    }
+    const auto sum = static_cast<std::int32_t>(bits);
+    if (e.output == DataType::kI32) return static_cast<std::uint32_t>(max(sum, 0));  // exact: nothing but relu
+    const auto x = static_cast<float>(sum);
+    return __float_as_uint(e.plain ? Activate(e.activation, x) : Finish<float>(e, sum, c_offset, row, col));
+  } else {
+    const float sum = __uint_as_float(bits);
+    return __float_as_uint(e.plain ? Activate(e.activation, sum) : Finish<float>(e, sum, c_offset, row, col));
   }
-  float results[2] = {static_cast<float>(x), static_cast<float>(y)};
-  if (!e.plain) {
-    results[0] = Finish<float>(e, x, to.c_offset, row, col);
-    if (both) results[1] = Finish<float>(e, y, to.c_offset, row, col + 1);
-  } else if (e.activation == Activation::kRelu) {
-    for (float& r : results) r = Activate(Activation::kRelu, r);
-  }
-  StoreResults(e.output, e.d, at, results[0], results[1], both);
+}
+
+__device__ inline std::uint32_t PackedPair(DataType type, std::uint32_t low, std::uint32_t high) {
+  return type == DataType::kF16 ? Pack<DataType::kF16>(__uint_as_float(low), __uint_as_float(high))
+                                : Pack<DataType::kBF16>(__uint_as_float(low), __uint_as_float(high));
 }
 
 // 16 rows of the warp at a time go through its part of shared memory, so that what follows is there once in the code,
-// and a warp writes whole lines. Shifting the sums keeps their indices constant, and the sums in registers.
+// and whole lines are written, 16 bytes at a time where they are so aligned. Shifting the sums keeps their indices
+// constant, and the sums in registers.
 template <typename Shape>
 __device__ inline void WriteResults(const MmaProblem& p, const ResultPlace& to, WarpSums<Shape>& sums) {
   using Sum = typename Shape::Sum;
-  constexpr int kPitch = ResultPitch(Shape::kTile), kPairs = Shape::kTile.warp_n() / 2;  // of a row
+  constexpr int kCols = Shape::kTile.warp_n(), kPitch = ResultPitch(Shape::kTile), kGroup = 8;
   struct alignas(8) Pair {
     Sum x, y;
   };
+  const MatmulEpilogue& e = p.epilogue;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  Sum* const slab = static_cast<Sum*>(DynamicShared()) + warp * 16 * kPitch;
+  std::uint32_t* const slab = static_cast<std::uint32_t*>(DynamicShared()) + warp * 16 * kPitch;
+  const bool finished = IsFinished<Sum>(p), short_type = p.sums == nullptr && ElementBytes(e.output) == 2;
+  const int element = short_type ? 2 : 4;
+  const bool vectors = e.n * element % 16 == 0;
+  // Of the strip, which moves on.
+  int rows = static_cast<int>(min(e.m - to.row0, std::int64_t{16} * Shape::kFragmentsM));
+  const int cols = static_cast<int>(min(e.n - to.col0, std::int64_t{kCols}));
+  char* d = static_cast<char*>(p.sums != nullptr ? p.sums : e.d) +
+            (((p.sums != nullptr ? to.split * e.batch : 0) + to.item) * e.m * e.n + to.row0 * e.n + to.col0) * element;
 #pragma unroll 1
-  for (int strip = 0; strip < Shape::kFragmentsM; ++strip) {
+  for (int strip = 0; strip < Shape::kFragmentsM && rows > 0; ++strip) {
 #pragma unroll
     for (int j = 0; j < Shape::kFragmentsN; ++j) {
 #pragma unroll
@@ -283,14 +326,49 @@ __device__ inline void WriteResults(const MmaProblem& p, const ResultPlace& to, 
       }
     }
     __syncwarp();
+    if (!finished) {
 #pragma unroll 1
-    for (int at = lane; at < 16 * kPairs; at += 32) {
-      const std::int64_t row = to.row0 + 16 * strip + at / kPairs, col = to.col0 + at % kPairs * 2;
-      if (row >= p.epilogue.m || col >= p.epilogue.n) continue;
-      const Pair pair = *reinterpret_cast<const Pair*>(slab + at / kPairs * kPitch + at % kPairs * 2);
-      FinishPair(p, to, row, col, pair.x, pair.y);
+      for (int at = lane; at < 16 * kCols; at += 32) {
+        const int row = at / kCols, col = at % kCols;
+        if (row >= rows || col >= cols) continue;
+        std::uint32_t& place = slab[row * kPitch + col];
+        place = FinishedBits<Sum>(e, place, to.c_offset, to.row0 + 16 * strip + row, to.col0 + col);
+      }
+      __syncwarp();
+    }
+    if (vectors) {
+#pragma unroll 1
+      for (int at = lane; at < 16 * kCols / kGroup; at += 32) {
+        const int row = at / (kCols / kGroup), col = at % (kCols / kGroup) * kGroup;
+        if (row >= rows || col >= cols) continue;
+        const uint4 x = *reinterpret_cast<const uint4*>(slab + row * kPitch + col);
+        const uint4 y = *reinterpret_cast<const uint4*>(slab + row * kPitch + col + 4);
+        uint4* const line = reinterpret_cast<uint4*>(d + (row * e.n + col) * element);
+        if (short_type) {
+          *line = make_uint4(PackedPair(e.output, x.x, x.y), PackedPair(e.output, x.z, x.w),
+                             PackedPair(e.output, y.x, y.y), PackedPair(e.output, y.z, y.w));
+        } else {
+          line[0] = x;
+          if (col + 4 < cols) line[1] = y;
+        }
+      }
+    } else {
+#pragma unroll 2
+      for (int at = lane; at < 16 * kCols; at += 32) {
+        const int row = at / kCols, col = at % kCols;
+        if (row >= rows || col >= cols) continue;
+        const std::uint32_t bits = slab[row * kPitch + col];
+        char* const place = d + (row * e.n + col) * element;
+        if (short_type) {
+          *reinterpret_cast<std::uint16_t*>(place) = static_cast<std::uint16_t>(PackedPair(e.output, bits, 0));
+        } else {
+          *reinterpret_cast<std::uint32_t*>(place) = bits;
+        }
+      }
     }
     __syncwarp();
+    rows -= 16;
+    d += 16 * e.n * element;
   }
 }
 
@@ -304,6 +382,8 @@ __device__ inline void MultiplyTiles(const MmaProblem& p) {
   const std::uint32_t ring = SharedAddress(DynamicShared());
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int row0 = warp / kTile.warps_n * kTile.warp_m(), col0 = warp % kTile.warps_n * kTile.warp_n();
+  const WarpReader<Shape> reader{FragmentReader<typename Shape::A, true>(row0),
+                                 FragmentReader<typename Shape::B, false>(col0)};
   const std::int64_t tiles = p.tiles_m * p.tiles_n, all = p.epilogue.batch * p.splits * tiles;
   for (std::int64_t work = blockIdx.x; work < all; work += gridDim.x) {
     const std::int64_t piece = Divide(work, tiles), in_piece = work - piece * tiles;
@@ -313,9 +393,13 @@ __device__ inline void MultiplyTiles(const MmaProblem& p) {
     const std::int64_t m0 = (group * kGroup + in_group - tile_n * high) * kTile.m, n0 = tile_n * kTile.n;
     const OperandView a = ViewOf<typename Shape::A>(p.a, item, m0), b = ViewOf<typename Shape::B>(p.b, item, n0);
     const bool busy = row0 < a.rows && col0 < b.rows;
-    const std::int64_t k_begin = split * p.k_per_split, k_end = min(p.k, k_begin + p.k_per_split);
+    const PartOfK k{split * p.k_per_split, min(p.k, (split + 1) * p.k_per_split)};
     WarpSums<Shape> sums;
-    MultiplyAll<Shape>(p, a, b, k_begin, k_end, ring, row0, col0, busy, sums);
+    if constexpr (Shape::kAligned) {
+      MultiplyAsync<Shape>(p, a, b, k, ring, reader, sums);
+    } else {
+      MultiplyThroughRegisters<Shape>(p, a, b, k, ring, reader, busy, sums);
+    }
     __syncthreads();  // results take the place of the stages
     if (busy) {
       WriteResults<Shape>(p, {item, split, OffsetOf(p.epilogue.c_batch, item), m0 + row0, n0 + col0}, sums);

@@ -26,7 +26,20 @@ __device__ inline void CopyAsync(std::uint32_t to, const void* from, bool there)
 #endif
 }
 
-// The same, before SM 8.0 through registers.
+// 16 bytes that are there, if `when`: without a branch, so that copies mix with what is around them.
+__device__ inline void CopyAsyncIf(bool when, std::uint32_t to, const void* from) {
+#ifdef KERND_EMULATOR
+  if (when) emulator::CopyAsync(to, from, true);
+#else
+  asm volatile(
+      "{\n.reg .pred when;\nsetp.ne.b32 when, %2, 0;\n"
+      "@when cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(when))
+      : "memory");
+#endif
+}
+
+// The same as CopyAsync, before SM 8.0 through registers.
 template <bool kAsync>
 __device__ inline void Copy16(std::uint32_t to, const void* from, bool there) {
   if constexpr (kAsync) {
