@@ -126,6 +126,46 @@ TEST(GpuChoose, WhatRunsByRequestIsNotChosenOtherwise) {
   EXPECT_EQ(none.status().code(), absl::StatusCode::kUnimplemented) << none.status();
 }
 
+// Which attention a problem gets: each where it was measured to be the quickest, and what the others cannot do.
+TEST(GpuChoose, AttentionOnTensorCores) {
+  struct Wanted {
+    const char* name;
+    AttentionProblem problem;
+    int sm = 90;
+  };
+  const auto problem = [](DataType type, std::int64_t batch, Dims heads, Dims lengths, std::int64_t d) {
+    return AttentionProblem{.q = Spec(type, {batch, heads[0], lengths[0], d}),
+                            .k = Spec(type, {batch, heads[1], lengths[1], d}),
+                            .v = Spec(type, {batch, heads[1], lengths[1], d})};
+  };
+  const AttentionProblem prefill = problem(DataType::kF16, 4, {16, 16}, {4096, 4096}, 128),
+                         decode = problem(DataType::kBF16, 4, {32, 8}, {1, 8192}, 128);
+  AttentionProblem causal = prefill, odd = problem(DataType::kF16, 4, {16, 16}, {4096, 4096}, 100), biased = prefill;
+  causal.causal = true;
+  causal.alignment = MaskAlignment::kTopLeft;
+  biased.bias = Spec(DataType::kF16, {1, 16, 4096, 4096});
+  for (const Wanted& wanted : {Wanted{"attention_f16_sm90_wgmma", prefill},
+                               {"attention_f16_sm90_wgmma", causal},
+                               {"attention_f16_sm80_mma", prefill, 80},
+                               {"attention_f16_sm80_mma", prefill, 100},
+                               {"attention_f16_sm75_mma", prefill, 75},
+                               {"attention_f16_sm80_mma", biased},
+                               {"attention_bf16_sm80_mma", decode},
+                               {"attention_bf16_sm75_simt", decode, 75},
+                               {"attention_f16_sm75_simt", odd},
+                               {"attention_f32_sm75_simt", problem(DataType::kF32, 1, {8, 8}, {128, 128}, 64)}}) {
+    SCOPED_TRACE(std::string(wanted.name) + " on SM " + std::to_string(wanted.sm));
+    DeviceInfo device = kDevice;
+    device.sm = wanted.sm;
+    device.shared_memory_optin = wanted.sm == 75 ? 64 << 10 : wanted.sm == 80 ? 163 << 10 : 227 << 10;
+    const auto g = Validate(wanted.problem);
+    ASSERT_TRUE(g.ok()) << g.status();
+    const auto choice = Choose(AttentionVariants(), wanted.problem, *g, {}, device);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->variant->info.name, wanted.name);
+  }
+}
+
 TEST(GpuChoose, SaysWhyNot) {
   const auto expect = [](const absl::Status& status, absl::StatusCode code, const std::string& field,
                          const std::vector<std::string>& parts) {
