@@ -167,6 +167,20 @@ AttentionVariant Row() {
           .launch = Launch};
 }
 
+// Decides how the grid takes turns at the pieces of causal rows. In sections: dealing out one by one, there and back
+// again, leaves some blocks with nearly twice the work of others where a section is about as large as the grid; pairs
+// are all alike, but come in whole rounds. Where the last of few rounds would be mostly empty, all heads are one
+// section: then pieces come in the order of their lengths, and there and back again is as even.
+void Pair(const AttentionGeometry& g, std::int64_t blocks, WgmmaLaunch& launch) {
+  if (launch.plan.packed || launch.plan.works <= blocks || !(g.window_left || g.window_right)) return;
+  const std::int64_t pairs = WgmmaPairs(launch.plan), rounds = (pairs + blocks - 1) / blocks;
+  if (pairs * 100 >= rounds * blocks * 85) {
+    launch.pairs = pairs;
+  } else {
+    launch.plan.section = launch.params.batch * launch.params.kv_heads;
+  }
+}
+
 }  // namespace
 
 absl::Status LaunchWgmma(const WgmmaKernel& kernel, const AttentionProblem& p, const AttentionGeometry& g,
@@ -199,6 +213,7 @@ absl::Status LaunchWgmma(const WgmmaKernel& kernel, const AttentionProblem& p, c
   CutIntoPieces(launch.params, kernel.rows, g.v_head_dim, g.max_q_rows * group, packed ? p.q.shape[0] * group : 0,
                 launch.plan);
   const std::int64_t blocks = std::min<std::int64_t>(launch.plan.works, device.multiprocessors);
+  Pair(g, blocks, launch);
   return kernel.launch(launch, static_cast<unsigned>(blocks), stream);
 }
 

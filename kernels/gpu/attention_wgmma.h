@@ -22,7 +22,25 @@ struct WgmmaLaunch {
   std::int64_t kv_rows = 0;  // that the maps of K and V have
   int sequence_step = 1;     // of their last dimension; 0: packed
   unsigned group_shift = 0;  // params.group as a power of two
+  std::int64_t pairs = 0;    // of pieces that a block gets as one, by WgmmaPair; 0: the grid takes turns at them
 };
+
+// How many pairs there are.
+inline std::int64_t WgmmaPairs(const AttentionPlan& plan) {
+  const std::int64_t size = plan.section * plan.blocks;
+  return plan.works / size * ((size + 1) / 2) + (plan.works % size + 1) / 2;
+}
+
+// The pieces of pair `index`: of a section the longest yet and the shortest yet, which are as much work as any other
+// pair's where rows are causal. The same one twice: it is the last, without another.
+struct WgmmaPieces {
+  std::int64_t first, second;
+};
+KERND_HOST_DEVICE inline WgmmaPieces WgmmaPair(const AttentionPlan& plan, std::int64_t index) {
+  const std::int64_t size = plan.section * plan.blocks, pairs = (size + 1) / 2, start = index / pairs * size;
+  const std::int64_t end = start + size < plan.works ? start + size : plan.works, place = index % pairs;
+  return {start + place, end - 1 - place};
+}
 
 // One compiled kernel. `load` raises its limit of shared memory; `launch` enqueues it.
 struct WgmmaKernel {

@@ -22,13 +22,25 @@ class Producer {
   }
 
  private:
-  // The grid takes turns at the pieces, there and back again, as early ones are longer.
+  // Pairs in turn; or pieces, there and back again, as early ones are longer.
   template <typename Wanted>
   __device__ void ForEachJob(const Wanted& wanted, Job::Kind kind) {
     unsigned n = 0;
-    for (std::int64_t round = 0; round < launch_.plan.works; round += gridDim.x, ++n) {
+    const auto send = [&](std::int64_t work) {
+      if (wanted(n)) Send(work, n, kind);
+      ++n;
+    };
+    if (launch_.pairs > 0) {
+      for (std::int64_t pair = blockIdx.x; pair < launch_.pairs; pair += gridDim.x) {
+        const WgmmaPieces pieces = WgmmaPair(launch_.plan, pair);
+        send(pieces.first);
+        if (pieces.second != pieces.first) send(pieces.second);
+      }
+      return;
+    }
+    for (std::int64_t round = 0; round < launch_.plan.works; round += gridDim.x) {
       const std::int64_t work = round + (n % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
-      if (work < launch_.plan.works && wanted(n)) Send(work, n, kind);
+      if (work < launch_.plan.works) send(work);
     }
   }
 

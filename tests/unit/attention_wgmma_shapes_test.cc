@@ -1,9 +1,12 @@
 // Every shape of the attention for SM 9.0 that a bench compares (tests/support/attention_wgmma_candidates.cuh), on the
 // emulator: right before a GPU sees it, and for the chosen ones and the others alike.
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/emulator/emulator.h"
 #include "tests/gpu/attention_gpu_case.h"
@@ -61,6 +64,27 @@ class AttentionWgmmaShapes : public DeviceTest {
     }
   }
 };
+
+// Sections of any size, the last one smaller: every piece is in one pair, once, and pairs of whole sections are alike.
+TEST(AttentionWgmmaPairs, HaveEveryPieceOnce) {
+  for (const auto& [heads, blocks, section] : std::vector<std::array<std::int64_t, 3>>{
+           {1, 1, 1}, {1, 2, 1}, {3, 5, 1}, {8, 128, 1}, {7, 6, 3}, {6, 7, 3}, {5, 3, 5}}) {
+    SCOPED_TRACE(std::to_string(heads) + " heads, " + std::to_string(blocks) + " blocks, " + std::to_string(section));
+    const AttentionPlan plan{.works = heads * blocks, .blocks = blocks, .section = section};
+    std::vector<int> times(static_cast<std::size_t>(plan.works), 0);
+    const std::int64_t pairs = WgmmaPairs(plan);
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const WgmmaPieces pieces = WgmmaPair(plan, i);
+      ++times.at(static_cast<std::size_t>(pieces.first));
+      if (pieces.second != pieces.first) ++times.at(static_cast<std::size_t>(pieces.second));
+      const auto block = [&](std::int64_t piece) { return piece % (section * blocks) / section; };
+      if (heads % section == 0) {
+        EXPECT_EQ(block(pieces.first) + block(pieces.second), blocks - 1) << i;
+      }
+    }
+    EXPECT_THAT(times, ::testing::Each(1));
+  }
+}
 
 TEST_F(AttentionWgmmaShapes, D64) {
   CheckAll<64>();
