@@ -1,13 +1,13 @@
 // Attention on Hopper's tensor cores: F16 and BF16, wgmma on tiles that bulk copies (TMA) bring, warps in roles.
-// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that share
-// a
+// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that share a
 //   kv head, as many of them to a tile as the largest power of two that divides the group.
-// Roles: a warpgroup of which one thread copies, 24 to 40 registers a thread; two or three that compute 64 rows each,
-//   160 to 240: S, P and O stay in registers. Q K^T of a tile runs beside the softmax of the tile after it
-//   (attention_wgmma_consumer.cuh), and the warpgroups take turns at issuing products.
-// Shared memory: two buffers of Q (one past 128 channels), rings of two tiles of K and V, swizzled over 128 bytes. O
-//   leaves by way of Q's buffer. D128: 192 KiB and one block an SM, which goes on from tile to tile, those with most
-//   keys first.
+// Roles: a warpgroup of which one thread finds jobs ahead of time and another copies, 32 or 40 registers a thread; two or
+//   three that compute 64 rows each, 232 or 160: S, P and O stay in registers, from which O is written. Q K^T of a tile
+//   runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns at issuing
+//   products. Each skips tiles of which its rows see nothing.
+// Shared memory: two buffers of Q (one past 128 channels), free again after a job's last Q K^T; rings of two tiles of K
+//   and V, swizzled over 128 bytes. D128: 192 KiB and one block an SM, which goes on from job to job; of causal rows it
+//   gets a long and a short one at a time.
 // Values that are not finite: attention_wgmma_care.cuh.
 // Limits: no mask, bias or slopes; channels and strides are multiples of 8; positions below 2^31; code for SM 9.0
 // alone.

@@ -16,17 +16,18 @@ class Consumer {
 
   __device__ void Run() {
     if (S::kPingPong && group_ == S::kGroups - 1) NamedArrive(kTurn, kTurnThreads);  // the first has the first turn
-    for (;; q_.Next()) {
+    for (;; jobs_.Next()) {
       MbarrierWait(SharedAddress(&shared_.q_full[q_.index]), q_.parity);
-      const Job& job = shared_.jobs[q_.index];
+      const Job& job = shared_.jobs[jobs_.index];
       if (job.kind == Job::kEnd) break;
       if (job.kind == Job::kRun) {
         Do<false>(job);
       } else if (job.kind == Job::kCareful) {
         Do<true>(job);
+      } else {
+        LetGoOfQueries();
       }
-      FenceProxyAsync();  // O went through Q's buffer
-      Release(shared_.q_empty[q_.index]);
+      Release(shared_.job_empty[jobs_.index]);
     }
     if (S::kPingPong && group_ == 0) NamedSync(kTurn, kTurnThreads);  // the turn that nobody takes
   }
@@ -38,18 +39,27 @@ class Consumer {
   using Probabilities = std::uint32_t[kSteps][4];
   using Output = float[kColumns][4];
 
-  // Leaves in shared memory what the lane's two rows see. Returns the keys that all rows of the warpgroup see.
-  __device__ Window FindWindows(const Job& job) const {
-    const auto query = [&](unsigned row) {
-      return (job.work.first_row + static_cast<std::int64_t>(row)) >> launch_.group_shift;
+  // Of a warpgroup: the keys that all its rows see, and its tiles of keys that some see, from `high` down to `low`.
+  struct Sight {
+    Window full;
+    int high, low;
+  };
+  // Leaves in shared memory what the lane's two rows see.
+  __device__ Sight FindWindows(const Job& job) const {
+    const auto window = [&](unsigned row) {
+      return WindowOf(p_, job.sequence, (job.work.first_row + static_cast<std::int64_t>(row)) >> launch_.group_shift);
     };
     const unsigned live = static_cast<unsigned>(job.live), first = group_ * 64, end = min(live, first + 64);
     for (unsigned row = row_; row < row_ + 16; row += 8) {
-      if (lane_ % 4 == 0) shared_.windows[row] = row < live ? WindowOf(p_, job.sequence, query(row)) : Window{0, 0};
+      if (lane_ % 4 == 0) shared_.windows[row] = row < live ? window(row) : Window{0, 0};
     }
     __syncwarp();
-    if (first >= end) return {0, 0x7fffffff};
-    return {WindowOf(p_, job.sequence, query(end - 1)).first, WindowOf(p_, job.sequence, query(first)).last};
+    if (first >= end) return {.full = {0, 0}, .high = -1, .low = 0};
+    const Window early = window(first), late = window(end - 1);
+    constexpr int kKeys = S::kKeys;
+    return {.full = {late.first, early.last},
+            .high = min(job.tiles, (late.last + kKeys - 1) / kKeys - job.first_tile) - 1,
+            .low = max(0, early.first / kKeys - job.first_tile)};
   }
 
   template <bool kCareful>
@@ -59,34 +69,59 @@ class Consumer {
     for (unsigned n = 0; n < kColumns; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
     RowState state[2] = {{-KERND_INFINITY, 0.0f}, {-KERND_INFINITY, 0.0f}};
     if (job.tiles > 0) {
-      const Window full = FindWindows(job);
+      const Sight sight = FindWindows(job);
       if constexpr (kCareful) {
-        AttendWithCare(job, full, state, o);
-      } else if constexpr (S::kOverlap) {
-        AttendOverlapped(job, full, state, o);
+        AttendWithCare(job, sight.full, state, o);
       } else {
-        Attend(job, full, state, o);
+        if (job.zero_tail) ZeroTail(job);  // before any turn, as all take part
+        // One tile of a job is without a turn where products overlap: the first that the warpgroup computes, or skips.
+        const bool sees = sight.low <= sight.high;
+        if (!sees) LetGoOfQueries();
+        for (int tile = job.tiles - 1; tile > sight.high; --tile) Skip(sees || !S::kOverlap || tile > 0);
+        if (sees) {
+          if constexpr (S::kOverlap) {
+            AttendOverlapped(job, sight, state, o);
+          } else {
+            Attend(job, sight, state, o);
+          }
+          for (int tile = sight.low; tile > 0; --tile) Skip(true);
+        }
       }
       if constexpr (!kCareful) {
         if (!FiniteWhereLive(job, o)) {
           atomicOr(&shared_.suspects[job.ordinal / 32 % kSuspectWords], 1u << (job.ordinal % 32));
         }
       }
+    } else {
+      LetGoOfQueries();
     }
     Finish(job, state, o);
   }
 
+  // A tile of which the warpgroup sees nothing.
+  __device__ void Skip(bool turn) {
+    MbarrierWait(SharedAddress(&shared_.k_full[k_.index]), k_.parity);
+    LetGoOfKeys();
+    if (S::kPingPong && turn) {
+      NamedSync(kTurn + group_, kTurnThreads);
+      NamedArrive(kTurn + (group_ + 1) % S::kGroups, kTurnThreads);
+    }
+    MbarrierWait(SharedAddress(&shared_.v_full[v_.index]), v_.parity);
+    LetGoOfValues();
+  }
+
   // A tile after the other: Q K^T, softmax, P V.
-  __device__ void Attend(const Job& job, Window full, RowState (&state)[2], Output& o) {
+  __device__ void Attend(const Job& job, const Sight& sight, RowState (&state)[2], Output& o) {
 #pragma unroll 1
-    for (int tile = job.tiles - 1; tile >= 0; --tile) {
+    for (int tile = sight.high; tile >= sight.low; --tile) {
       Scores s;
       IssueScores(s);
       WgmmaWait<0>();
       FenceRegisters(s);
       LetGoOfKeys();
+      if (tile == sight.low) LetGoOfQueries();
       float shrink[2];
-      Logits(full, KeyOf(job, tile), s);
+      Logits(sight.full, KeyOf(job, tile), s);
       Maxima(s, state, shrink);
       if constexpr (S::kPingPong) NamedSync(kTurn + group_, kTurnThreads);
       Exponentials(shrink, s, state);
@@ -94,7 +129,6 @@ class Consumer {
       Probabilities p;
       Pack(s, p);
       if constexpr (S::kPingPong) NamedArrive(kTurn + (group_ + 1) % S::kGroups, kTurnThreads);
-      if (job.zero_tail && tile == job.tiles - 1) ZeroTail(job);
       IssueValues(p, o);
       WgmmaWait<0>();
       FenceRegisters(o);
@@ -104,7 +138,7 @@ class Consumer {
   }
 
   // Q K^T of a tile, then P V of the tile before, whose end the softmax need not wait for.
-  __device__ void AttendOverlapped(const Job& job, Window full, RowState (&state)[2], Output& o) {
+  __device__ void AttendOverlapped(const Job& job, const Sight& sight, RowState (&state)[2], Output& o) {
     Scores s;
     Probabilities p;
     float shrink[2];
@@ -112,13 +146,13 @@ class Consumer {
     WgmmaWait<0>();
     FenceRegisters(s);
     LetGoOfKeys();
-    Logits(full, KeyOf(job, job.tiles - 1), s);
+    if (sight.high == sight.low) LetGoOfQueries();
+    Logits(sight.full, KeyOf(job, sight.high), s);
     Maxima(s, state, shrink);
     Exponentials(shrink, s, state);
     Pack(s, p);
-    if (job.zero_tail) ZeroTail(job);  // before any turn, as all take part
 #pragma unroll 1
-    for (int tile = job.tiles - 2; tile >= 0; --tile) {
+    for (int tile = sight.high - 1; tile >= sight.low; --tile) {
       if constexpr (S::kPingPong) NamedSync(kTurn + group_, kTurnThreads);
       IssueScores(s);
       IssueValues(p, o);
@@ -126,7 +160,8 @@ class Consumer {
       WgmmaWait<1>();
       FenceRegisters(s);
       LetGoOfKeys();
-      Logits(full, KeyOf(job, tile), s);
+      if (tile == sight.low) LetGoOfQueries();
+      Logits(sight.full, KeyOf(job, tile), s);
       Maxima(s, state, shrink);
       Exponentials(shrink, s, state);
       WgmmaWait<0>();
@@ -152,6 +187,7 @@ class Consumer {
       WgmmaWait<0>();
       FenceRegisters(s);
       LetGoOfKeys();
+      if (tile == 0) LetGoOfQueries();
       float shrink[2];
       Logits(full, KeyOf(job, tile), s);
       std::uint64_t hidden[2];
@@ -209,6 +245,10 @@ class Consumer {
     __syncwarp();
     if (lane_ == 0) MbarrierArrive(SharedAddress(&empty));
   }
+  __device__ void LetGoOfQueries() {
+    Release(shared_.q_empty[q_.index]);
+    q_.Next();
+  }
   __device__ void LetGoOfKeys() {
     Release(shared_.k_empty[k_.index]);
     k_.Next();
@@ -218,7 +258,7 @@ class Consumer {
     v_.Next();
   }
 
-  // Of the first tile of values: rows past the sequence's keys, which are another sequence's or padding, become zero.
+  // Of the job's first tile of values: rows past the sequence's keys, which are another sequence's or padding, become zero.
   __device__ void ZeroTail(const Job& job) {
     MbarrierWait(SharedAddress(&shared_.v_full[v_.index]), v_.parity);
     const std::uint32_t values = SharedAddress(shared_.v[v_.index]);
@@ -320,29 +360,38 @@ class Consumer {
     }
   }
 
-  // By way of Q's buffer, so that a warp writes whole rows.
+  // Four lanes have a row's columns in pairs; they trade, so that each writes 16 bytes, and all of them 64 in a piece.
   __device__ void WriteHalves(const Job& job, const Output& o) const {
-    using Tile = Slabs<S::kRows>;
-    NamedSync(kOwnGroup + group_, kWarpgroup);  // the others' products are done with Q
-    const std::uint32_t stage = SharedAddress(shared_.q[q_.index]);
-    const unsigned warp_row = row_ - lane_ / 4;
+    static_assert(kColumns % 4 == 0);
+    const unsigned t = lane_ % 4;
 #pragma unroll
-    for (unsigned n = 0; n < kColumns; n += 2) {
-      std::uint32_t pairs[4];
+    for (unsigned half = 0; half < 2; ++half) {
+      const std::int64_t row = job.work.first_row + row_ + 8 * half;
+      const bool writes = row < job.work.rows;
+      auto* const to = static_cast<std::uint16_t*>(p_.args.o) + (writes ? PlaceOf(job, row) : 0) + 8 * t;
 #pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        pairs[i] = Pack16(o[n + i / 2][2 * (i % 2)], o[n + i / 2][2 * (i % 2) + 1]);
+      for (unsigned n = 0; n < kColumns; n += 4) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) x[i] = Pack16(o[n + i][2 * half], o[n + i][2 * half + 1]);
+        Trade<1>(t, x);
+        Trade<2>(t, x);
+        if (writes && 8 * (n + t) < p_.v_head_dim) {
+          *reinterpret_cast<uint4*>(to + 8 * n) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
       }
-      StoreMatrices(stage + Tile::Offset(warp_row + lane_ % 16, n + lane_ / 16), pairs);
     }
-    __syncwarp();
+  }
+  // Of four lanes' four words each, as a matrix: swaps those off the diagonal of each 2 x 2 square that is kStep apart.
+  template <unsigned kStep>
+  __device__ static void Trade(unsigned t, std::uint32_t (&x)[4]) {
+    const bool late = (t & kStep) != 0;
 #pragma unroll
-    for (unsigned i = lane_; i < 16 * kColumns; i += 32) {
-      const unsigned row = warp_row + i / kColumns, chunk = i % kColumns;
-      const uint4 x = LoadShared16(stage + Tile::Offset(row, chunk));
-      const std::int64_t at = job.work.first_row + row;
-      if (at >= job.work.rows || 8 * chunk >= p_.v_head_dim) continue;
-      *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p_.args.o) + PlaceOf(job, at) + 8 * chunk) = x;
+    for (unsigned i = 0; i < 4; ++i) {
+      if ((i & kStep) != 0) continue;
+      const std::uint32_t got = __shfl_xor_sync(attention_mma::kAll, late ? x[i] : x[i + kStep], kStep);
+      x[i] = late ? got : x[i];
+      x[i + kStep] = late ? x[i + kStep] : got;
     }
   }
   __device__ static std::uint32_t Pack16(float low, float high) {
@@ -357,6 +406,7 @@ class Consumer {
   // By a shuffle, so that the compiler knows that it is the same in all lanes.
   const unsigned group_ = __shfl_sync(attention_mma::kAll, thread_ / kWarpgroup, 0);
   const unsigned row_ = thread_ / 32 * 16 + lane_ / 4;  // the lane's first of the tile; the other is 8 further
+  RingPlace<kJobs> jobs_;
   RingPlace<S::kQ> q_;
   RingPlace<S::kStages> k_, v_;
 };

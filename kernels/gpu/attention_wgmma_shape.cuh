@@ -37,12 +37,11 @@ struct Shape {
   static constexpr unsigned kProducerRegisters = kGroups == 2 ? 40 : 32, kComputingRegisters = kGroups == 2 ? 232 : 160;
   static_assert(kGroups == 2 || kGroups == 3);
   static_assert(kKeys % 16 == 0 && kDv % 16 == 0 && kD % 16 == 0);
-  static_assert(kValueSlabs <= kSlabs, "O passes through Q's buffer");
 };
 
 // A tile of rows and its tiles of keys, from the last to the first.
 struct Job {
-  enum Kind : int { kRun, kCareful, kPause, kEnd };
+  enum Kind : int { kRun, kCareful, kPause, kEnd };  // the latter two have no tiles
   AttentionSequence sequence;
   AttentionWork work;
   Kind kind;
@@ -56,14 +55,18 @@ struct Job {
 // sake gets the same bits again.
 inline constexpr unsigned kSuspectWords = 32;
 
+// The one that is computed, and the one after it, which is prepared meanwhile.
+inline constexpr unsigned kJobs = 2;
+
 template <typename S>
 struct Shared {
   alignas(1024) std::uint16_t q[S::kQ][S::kSlabs * S::kRows * 64];
   alignas(1024) std::uint16_t k[S::kStages][S::kSlabs * S::kKeys * 64];
   alignas(1024) std::uint16_t v[S::kStages][S::kValueSlabs * S::kKeys * 64];
+  // Q's are full when a job is there, too, whether it has queries or not.
   alignas(8) std::uint64_t q_full[S::kQ], q_empty[S::kQ], k_full[S::kStages], k_empty[S::kStages], v_full[S::kStages],
-      v_empty[S::kStages];
-  Job jobs[S::kQ];
+      v_empty[S::kStages], job_full[kJobs], job_empty[kJobs];
+  Job jobs[kJobs];
   unsigned suspects[kSuspectWords];
   Window windows[S::kRows];
   bool dirty[S::kKeys];  // with care: keys whose values are not all finite

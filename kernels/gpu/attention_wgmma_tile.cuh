@@ -19,6 +19,7 @@ __device__ inline void InitBarriers(Shared<S>& shared) {
     init(shared.k_full[i], shared.k_empty[i]);
     init(shared.v_full[i], shared.v_empty[i]);
   }
+  for (unsigned i = 0; i < kJobs; ++i) init(shared.job_full[i], shared.job_empty[i]);
   FenceMbarrierInit();
 }
 
@@ -30,7 +31,11 @@ __global__ void __launch_bounds__(S::kThreads, 1) AttentionWgmma(const __grid_co
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     SetMaxRegisters<S::kProducerRegisters, false>();
-    if (threadIdx.x < 32 && ElectOne()) Producer<S>(launch, shared).Run();
+    if (threadIdx.x < 32) {
+      if (ElectOne()) Producer<S>(launch, shared).Run();
+    } else if (threadIdx.x < 64) {
+      if (ElectOne()) Scheduler<S>(launch, shared).Run();
+    }
   } else {
     SetMaxRegisters<S::kComputingRegisters, true>();
     Consumer<S>(launch, shared).Run();
