@@ -28,7 +28,10 @@ struct Operand {
     return {field(0, 14) * 16, field(16, 14) * 16, field(32, 14) * 16, spans[field(62, 2)]};
   }
 
-  // Byte offsets of element (row, k), row being along M or N, as the canonical layouts have it.
+  // Byte offset of element (row, k), row being along M or N, as the canonical layouts have it.
+  std::uint32_t At(bool mn_major, std::uint32_t row, std::uint32_t k) const {
+    return mn_major ? MnMajor(row, k) : KMajor(row, k);
+  }
   std::uint32_t KMajor(std::uint32_t row, std::uint32_t k) const {
     const std::uint32_t in_row = 2 * k;
     const std::uint32_t along = span == 16 ? in_row / 16 * leading + in_row % 16 : in_row;
@@ -46,7 +49,7 @@ struct Operand {
 struct Shape {
   Half type;
   unsigned n;
-  bool a_registers, b_mn_major, accumulate;
+  bool a_registers, a_mn_major, b_mn_major, accumulate;
   std::uint64_t a, b;
   bool operator==(const Shape&) const = default;
 };
@@ -168,7 +171,7 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
     b.resize(std::size_t{kDepth} * n);
     for (unsigned k = 0; k < kDepth; ++k) {
       for (unsigned j = 0; j < n; ++j) {
-        b[k * n + j] = InShared(s.type, s.b_mn_major ? from.MnMajor(j, k) : from.KMajor(j, k));
+        b[k * n + j] = InShared(s.type, from.At(s.b_mn_major, j, k));
         if (b[k * n + j] != 0) op.shared->columns = std::max(op.shared->columns, j + 1);
       }
     }
@@ -185,7 +188,9 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
   } else {
     const Operand from_a = Operand::Of(s.a);
     for (unsigned i = 0; i < kRows; ++i) {
-      for (unsigned k = 0; k < kDepth; ++k) a[i][k] = InShared(s.type, from_a.KMajor(kRows * in_group + i, k));
+      for (unsigned k = 0; k < kDepth; ++k) {
+        a[i][k] = InShared(s.type, from_a.At(s.a_mn_major, kRows * in_group + i, k));
+      }
     }
   }
   Held& d = *Find(warp, op.d);
@@ -243,25 +248,14 @@ void IssueOp(void* const* lanes) {
   Op op{shape, shared, at(0).d, at(0).a, {}};
   Hold(warp, std::move(d), shape.n / 2);
   if (shape.a_registers) Hold(warp, std::move(a), 4);
-  const auto read = [&](std::uint32_t offset) {
-    if (op.reads.empty() || op.reads.back() != offset / 16 * 16) op.reads.push_back(offset / 16 * 16);
+  // Chunks of 8 elements, rows from `first` on.
+  const auto read = [&](const Operand& from, bool mn_major, unsigned first, unsigned rows) {
+    for (unsigned i = 0; i < rows; i += mn_major ? 8 : 1) {
+      for (unsigned k = 0; k < kDepth; k += mn_major ? 1 : 8) op.reads.push_back(from.At(mn_major, first + i, k));
+    }
   };
-  const Operand b = Operand::Of(shape.b);
-  if (shape.b_mn_major) {
-    for (unsigned k = 0; k < kDepth; ++k) {
-      for (unsigned j = 0; j < shape.n; j += 8) read(b.MnMajor(j, k));
-    }
-  } else {
-    for (unsigned j = 0; j < shape.n; ++j) {
-      for (unsigned k = 0; k < kDepth; k += 8) read(b.KMajor(j, k));
-    }
-  }
-  if (!shape.a_registers) {
-    const Operand from = Operand::Of(shape.a);
-    for (unsigned i = 0; i < kRows; ++i) {
-      for (unsigned k = 0; k < kDepth; k += 8) read(from.KMajor(kRows * in_group + i, k));
-    }
-  }
+  read(Operand::Of(shape.b), shape.b_mn_major, 0, shape.n);
+  if (!shape.a_registers) read(Operand::Of(shape.a), shape.a_mn_major, kRows * in_group, kRows);
   for (const std::uint32_t offset : op.reads) block.hazards.BeginAsyncRead(block.warp(), offset, "wgmma");
   warp.open.push_back(std::move(op));
   ++block.counters.wgmma;
@@ -274,8 +268,8 @@ void WgmmaFence() {
 }
 
 void Wgmma(Half type, unsigned n, float* d, std::uint32_t* a, std::uint64_t a_descriptor, std::uint64_t b_descriptor,
-           bool b_mn_major, bool accumulate) {
-  Lane lane{{type, n, a != nullptr, b_mn_major, accumulate, a_descriptor, b_descriptor}, d, a};
+           bool a_mn_major, bool b_mn_major, bool accumulate) {
+  Lane lane{{type, n, a != nullptr, a_mn_major, b_mn_major, accumulate, a_descriptor, b_descriptor}, d, a};
   Collective("wgmma.mma_async", &lane, IssueOp);
 }
 

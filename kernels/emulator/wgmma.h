@@ -20,10 +20,10 @@ namespace kernd::emulator {
 
 // wgmma.fence.
 void WgmmaFence();
-// `a`: four registers, or null: `a_descriptor`, K-major. B is K-major, or MN-major (a transposed B). `accumulate`: D
-// counts. D and A stay in their places until the wait.
+// `a`: four registers, or null: `a_descriptor`. What is in shared memory is K-major, or MN-major (transposed).
+// `accumulate`: D counts. D and A stay in their places until the wait.
 void Wgmma(Half type, unsigned n, float* d, std::uint32_t* a, std::uint64_t a_descriptor, std::uint64_t b_descriptor,
-           bool b_mn_major, bool accumulate);
+           bool a_mn_major, bool b_mn_major, bool accumulate);
 // wgmma.commit_group, wgmma.wait_group.
 void WgmmaCommit();
 void WgmmaWait(unsigned newest);

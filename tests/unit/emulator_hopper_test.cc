@@ -219,7 +219,7 @@ TEST_F(EmulatorHopper, StmatrixPutsRowsWhereTheyBelong) {
 struct Product {
   Half half = Half::kF16;
   unsigned n = 64, span = 128;  // span: of the swizzle; 16: none
-  bool a_registers = false, b_mn_major = false, accumulate = false;
+  bool a_registers = false, a_mn_major = false, b_mn_major = false, accumulate = false;
 };
 
 std::uint64_t DescriptorOf(std::uint32_t address, std::uint32_t leading, std::uint32_t stride, unsigned span) {
@@ -259,11 +259,11 @@ void ExpectProduct(const Product& p) {
   RunWarps(4, kShared, [&] {
     if (Thread() == 0) {
       for (unsigned k = 0; k < 16; ++k) {
-        for (unsigned i = 0; i < 64; ++i) PlaceInShared(kA, KMajorPlace(i, k, p.span, 64), p.span, a[i * 16 + k]);
-        for (unsigned j = 0; j < p.n; ++j) {
-          PlaceInShared(kB, p.b_mn_major ? MnMajorPlace(j, k, p.span, p.n) : KMajorPlace(j, k, p.span, p.n), p.span,
-                        b[k * p.n + j]);
-        }
+        const auto place = [&](bool mn_major, unsigned row, unsigned rows) {
+          return mn_major ? MnMajorPlace(row, k, p.span, rows) : KMajorPlace(row, k, p.span, rows);
+        };
+        for (unsigned i = 0; i < 64; ++i) PlaceInShared(kA, place(p.a_mn_major, i, 64), p.span, a[i * 16 + k]);
+        for (unsigned j = 0; j < p.n; ++j) PlaceInShared(kB, place(p.b_mn_major, j, p.n), p.span, b[k * p.n + j]);
       }
     }
     Barrier();
@@ -275,14 +275,15 @@ void ExpectProduct(const Product& p) {
     }
     std::vector<float> rd(p.n / 2, 1.0f);
     const unsigned span = p.span, k_stride = span == 16 ? 128 : 8 * span;
-    const std::uint64_t da = DescriptorOf(kA, span == 16 ? 64 * 16 : 16, k_stride, span);
-    const std::uint64_t db = !p.b_mn_major ? DescriptorOf(kB, span == 16 ? p.n * 16 : 16, k_stride, span)
-                             : span == 16  ? DescriptorOf(kB, 8 * 16, 16 * 16, span)
-                                           : DescriptorOf(kB, 16 * span, 8 * span, span);
+    const auto describe = [&](std::uint32_t base, bool mn_major, unsigned rows) {
+      if (!mn_major) return DescriptorOf(base, span == 16 ? rows * 16 : 16, k_stride, span);
+      return span == 16 ? DescriptorOf(base, 8 * 16, 16 * 16, span) : DescriptorOf(base, 16 * span, 8 * span, span);
+    };
+    const std::uint64_t da = describe(kA, p.a_mn_major, 64), db = describe(kB, p.b_mn_major, p.n);
     WgmmaFence();
-    Wgmma(p.half, p.n, rd.data(), p.a_registers ? ra : nullptr, da, db, p.b_mn_major, p.accumulate);
+    Wgmma(p.half, p.n, rd.data(), p.a_registers ? ra : nullptr, da, db, p.a_mn_major, p.b_mn_major, p.accumulate);
     EXPECT_TRUE(std::isnan(rd[0])) << "an accumulator is in flight";
-    Wgmma(p.half, p.n, rd.data(), p.a_registers ? ra : nullptr, da, db, p.b_mn_major, true);
+    Wgmma(p.half, p.n, rd.data(), p.a_registers ? ra : nullptr, da, db, p.a_mn_major, p.b_mn_major, true);
     WgmmaCommit();
     WgmmaWait(0);
     for (unsigned i = 0; i < p.n / 2; ++i) {
@@ -306,11 +307,13 @@ TEST_F(EmulatorHopper, WgmmaIsTheProduct) {
   for (const Half half : {Half::kF16, Half::kBF16}) {
     for (const unsigned span : {16u, 32u, 64u, 128u}) {
       for (const unsigned n : {64u, 128u, 192u}) {
-        for (const bool a_registers : {false, true}) {
+        for (const int a : {0, 1, 2}) {
           for (const bool b_mn_major : {false, true}) {
+            const bool registers = a == 1, mn_major = a == 2;
             SCOPED_TRACE(std::to_string(span) + " bytes, " + std::to_string(n) + " columns" +
-                         (a_registers ? ", A in registers" : "") + (b_mn_major ? ", B MN-major" : ""));
-            ExpectProduct({half, n, span, a_registers, b_mn_major, span == 64});
+                         (registers ? ", A in registers" : mn_major ? ", A MN-major" : "") +
+                         (b_mn_major ? ", B MN-major" : ""));
+            ExpectProduct({half, n, span, registers, mn_major, b_mn_major, span == 64});
           }
         }
       }
@@ -338,7 +341,7 @@ constexpr std::uint64_t KMajorAt(std::uint32_t address) {
   return std::uint64_t{address >> 4} | std::uint64_t{1} << 16 | std::uint64_t{64} << 32 | std::uint64_t{1} << 62;
 }
 void Multiply(float* d, std::uint32_t* a) {
-  Wgmma(Half::kF16, 64, d, a, KMajorAt(kA), KMajorAt(kB), false, true);
+  Wgmma(Half::kF16, 64, d, a, KMajorAt(kA), KMajorAt(kB), false, false, true);
 }
 
 TEST_F(EmulatorHopperDeathTest, WgmmaMisuse) {
@@ -390,7 +393,7 @@ TEST_F(EmulatorHopperDeathTest, WgmmaMisuse) {
                "left with wgmma in flight");
   EXPECT_DEATH(RunWgmma([](float* d, std::uint32_t* a) {
                  WgmmaFence();
-                 Wgmma(Half::kF16, 64, d, a, 0, KMajorAt(Warp() == 2 ? kB + 1024 : kB), false, true);
+                 Wgmma(Half::kF16, 64, d, a, 0, KMajorAt(Warp() == 2 ? kB + 1024 : kB), false, false, true);
                  WgmmaCommit();
                  WgmmaWait(0);
                }),
@@ -405,7 +408,7 @@ TEST_F(EmulatorHopperDeathTest, WgmmaMisuse) {
                "nobody can go on.*wgmma.wait_group");
   EXPECT_DEATH(RunWgmma([](float* d, std::uint32_t* a) {
                  WgmmaFence();
-                 Wgmma(Half::kF16, 64, d, a, 0, KMajorAt(kB) | std::uint64_t{1} << 49, false, true);
+                 Wgmma(Half::kF16, 64, d, a, 0, KMajorAt(kB) | std::uint64_t{1} << 49, false, false, true);
                }),
                "base offset");
   // Shared memory under an instruction in flight is not to be written.

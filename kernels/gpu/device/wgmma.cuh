@@ -22,7 +22,7 @@ namespace kernd::gpu {
 __device__ inline std::uint64_t KMajorDescriptor(std::uint32_t address) {
   return (address & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
-// MN-major: rows are K, columns N; `slab` bytes from one 64 columns to the next. 16 rows are 2048 bytes.
+// MN-major: rows are K, columns M or N; `slab` bytes from one 64 columns to the next. 16 rows are 2048 bytes.
 __device__ inline std::uint64_t MnMajorDescriptor(std::uint32_t address, std::uint32_t slab) {
   return (address & 0x3ffff) >> 4 | std::uint64_t{slab >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 |
          std::uint64_t{1} << 62;
@@ -80,8 +80,11 @@ __device__ inline void WgmmaWait() {
 #endif
 }
 
-// Shared: wgmma.mma_async with A and B in shared memory, both K-major. Registers: A in registers, B MN-major.
-// `accumulate`: D counts; otherwise it is written.
+// What rows of an operand in shared memory run along: K, or M or N.
+enum class Major : std::uint8_t { kK, kMn };
+
+// Shared: wgmma.mma_async with A and B in shared memory. Registers: A in registers, B MN-major. `accumulate`: D counts;
+// otherwise it is written.
 template <DataType kType, unsigned kN>
 struct Wgmma;
 
@@ -91,11 +94,12 @@ template <DataType kType, unsigned kN>
 struct Wgmma {
   static constexpr emulator::Half kHalf = kType == DataType::kF16 ? emulator::Half::kF16 : emulator::Half::kBF16;
 
+  template <Major kA = Major::kK, Major kB = Major::kK>
   static void Shared(float (&d)[kN / 8][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
-    emulator::Wgmma(kHalf, kN, &d[0][0], nullptr, a, b, false, accumulate);
+    emulator::Wgmma(kHalf, kN, &d[0][0], nullptr, a, b, kA == Major::kMn, kB == Major::kMn, accumulate);
   }
   static void Registers(float (&d)[kN / 8][4], std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
-    emulator::Wgmma(kHalf, kN, &d[0][0], a, 0, b, true, accumulate);
+    emulator::Wgmma(kHalf, kN, &d[0][0], a, 0, b, false, true, accumulate);
   }
 };
 
@@ -139,12 +143,12 @@ struct Wgmma {
 #define KERND_DS256 KERND_D0 ", " KERND_D1 ", " KERND_D2 ", " KERND_D3 ", " KERND_D4 ", " KERND_D5 ", " KERND_D6 ", " KERND_D7 ", " KERND_D8 ", " KERND_D9 ", " KERND_D10 ", " KERND_D11 ", " KERND_D12 ", " KERND_D13 ", " KERND_D14 ", " KERND_D15
 #define KERND_RS256 KERND_R(0), KERND_R(1), KERND_R(2), KERND_R(3), KERND_R(4), KERND_R(5), KERND_R(6), KERND_R(7), KERND_R(8), KERND_R(9), KERND_R(10), KERND_R(11), KERND_R(12), KERND_R(13), KERND_R(14), KERND_R(15)
 
-#define KERND_WGMMA_SHARED(N, TYPE, A, B, C)                                                                       \
+#define KERND_WGMMA_SHARED(N, TYPE, A, B, C, MA, MB)                                                               \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #C ", 0;\n"                                                    \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" KERND_DS##N "}, %" #A ", %" #B   \
-               ", p, 1, 1, 0, 0;\n}\n"                                                                             \
+               ", p, 1, 1, %" #MA ", %" #MB ";\n}\n"                                                               \
                : KERND_RS##N                                                                                       \
-               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kA == Major::kMn), "n"(kB == Major::kMn))
 #define KERND_WGMMA_REGISTERS(N, TYPE, A0, A1, A2, A3, B, C)                                                       \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #C ", 0;\n"                                                    \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" KERND_DS##N "}, {%" #A0 ", %" #A1 \
@@ -155,11 +159,12 @@ struct Wgmma {
 #define KERND_WGMMA(N, I0, I1, I2, I3, I4, I5)                                                                     \
   template <DataType kType>                                                                                        \
   struct Wgmma<kType, N> {                                                                                         \
+    template <Major kA = Major::kK, Major kB = Major::kK>                                                          \
     __device__ static void Shared(float (&d)[N / 8][4], std::uint64_t a, std::uint64_t b, bool accumulate) {       \
       if constexpr (kType == DataType::kF16) {                                                                     \
-        KERND_WGMMA_SHARED(N, "f16", I0, I1, I2);                                                                  \
+        KERND_WGMMA_SHARED(N, "f16", I0, I1, I2, I3, I4);                                                          \
       } else {                                                                                                     \
-        KERND_WGMMA_SHARED(N, "bf16", I0, I1, I2);                                                                 \
+        KERND_WGMMA_SHARED(N, "bf16", I0, I1, I2, I3, I4);                                                                 \
       }                                                                                                            \
     }                                                                                                              \
     __device__ static void Registers(float (&d)[N / 8][4], std::uint32_t (&a)[4], std::uint64_t b,                 \
