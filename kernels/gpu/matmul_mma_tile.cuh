@@ -19,6 +19,8 @@
 
 #include "kernels/gpu/launch.cuh"
 #include "kernels/gpu/matmul_mma_operand.cuh"
+#include "kernels/gpu/matmul_results.cuh"
+#include "kernels/gpu/matmul_work.cuh"
 
 namespace kernd::gpu {
 namespace matmul_mma {
@@ -255,12 +257,6 @@ __device__ inline void MultiplyThroughRegisters(const MmaProblem& p, const Opera
 
 // --- results ---------------------------------------------------------------------------------------------------------
 
-// Where the tile's results go.
-struct ResultPlace {
-  std::int64_t item, split, c_offset;
-  std::int64_t row0, col0;  // of the warp, in D
-};
-
 // Whether anything happens to the sums before they are stored.
 template <typename Sum>
 __device__ inline bool IsFinished(const MmaProblem& p) {
@@ -377,23 +373,19 @@ __device__ inline void WriteResults(const MmaProblem& p, const ResultPlace& to, 
 template <typename Shape>
 __device__ inline void MultiplyTiles(const MmaProblem& p) {
   constexpr MmaTile kTile = Shape::kTile;
-  // Tiles below one another that run together, so that they share their columns of B.
   constexpr std::int64_t kGroup = 8;
   const std::uint32_t ring = SharedAddress(DynamicShared());
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int row0 = warp / kTile.warps_n * kTile.warp_m(), col0 = warp % kTile.warps_n * kTile.warp_n();
   const WarpReader<Shape> reader{FragmentReader<typename Shape::A, true>(row0),
                                  FragmentReader<typename Shape::B, false>(col0)};
-  const std::int64_t tiles = p.tiles_m * p.tiles_n, all = p.epilogue.batch * p.splits * tiles;
+  const std::int64_t all = p.epilogue.batch * p.splits * p.tiles_m * p.tiles_n;
   for (std::int64_t work = blockIdx.x; work < all; work += gridDim.x) {
-    const std::int64_t piece = Divide(work, tiles), in_piece = work - piece * tiles;
-    const std::int64_t item = Divide(piece, p.splits), split = piece - item * p.splits;
-    const std::int64_t group = Divide(in_piece, kGroup * p.tiles_n), in_group = in_piece - group * kGroup * p.tiles_n;
-    const std::int64_t high = min(kGroup, p.tiles_m - group * kGroup), tile_n = Divide(in_group, high);
-    const std::int64_t m0 = (group * kGroup + in_group - tile_n * high) * kTile.m, n0 = tile_n * kTile.n;
-    const OperandView a = ViewOf<typename Shape::A>(p.a, item, m0), b = ViewOf<typename Shape::B>(p.b, item, n0);
+    const MatmulWork at = FindMatmulWork({p.tiles_m, p.tiles_n, p.splits, kGroup}, work);
+    const std::int64_t m0 = at.tile_m * kTile.m, n0 = at.tile_n * kTile.n;
+    const OperandView a = ViewOf<typename Shape::A>(p.a, at.item, m0), b = ViewOf<typename Shape::B>(p.b, at.item, n0);
     const bool busy = row0 < a.rows && col0 < b.rows;
-    const PartOfK k{split * p.k_per_split, min(p.k, (split + 1) * p.k_per_split)};
+    const PartOfK k{at.split * p.k_per_split, min(p.k, (at.split + 1) * p.k_per_split)};
     WarpSums<Shape> sums;
     if constexpr (Shape::kAligned) {
       MultiplyAsync<Shape>(p, a, b, k, ring, reader, sums);
@@ -402,7 +394,7 @@ __device__ inline void MultiplyTiles(const MmaProblem& p) {
     }
     __syncthreads();  // results take the place of the stages
     if (busy) {
-      WriteResults<Shape>(p, {item, split, OffsetOf(p.epilogue.c_batch, item), m0 + row0, n0 + col0}, sums);
+      WriteResults<Shape>(p, {at.item, at.split, OffsetOf(p.epilogue.c_batch, at.item), m0 + row0, n0 + col0}, sums);
     }
     __syncthreads();
   }

@@ -164,7 +164,7 @@ struct Wgmma {
       if constexpr (kType == DataType::kF16) {                                                                     \
         KERND_WGMMA_SHARED(N, "f16", I0, I1, I2, I3, I4);                                                          \
       } else {                                                                                                     \
-        KERND_WGMMA_SHARED(N, "bf16", I0, I1, I2, I3, I4);                                                                 \
+        KERND_WGMMA_SHARED(N, "bf16", I0, I1, I2, I3, I4);                                                         \
       }                                                                                                            \
     }                                                                                                              \
     __device__ static void Registers(float (&d)[N / 8][4], std::uint32_t (&a)[4], std::uint64_t b,                 \
