@@ -6,19 +6,21 @@
 
 namespace kernd {
 
+template <typename Variant>
+std::vector<Variant> Join(absl::Span<const Variant> first, absl::Span<const Variant> second) {
+  std::vector<Variant> all(first.begin(), first.end());
+  all.insert(all.end(), second.begin(), second.end());
+  return all;
+}
+
 absl::Span<const AttentionVariant> AttentionVariants() {
-  static const auto& all = *[] {
-    auto* const rows = new std::vector<AttentionVariant>;
-    for (const absl::Span<const AttentionVariant> family : {AttentionWgmmaVariants(), AttentionMmaVariants()}) {
-      rows->insert(rows->end(), family.begin(), family.end());
-    }
-    return rows;
-  }();
+  static const auto& all = *new std::vector(Join(AttentionWgmmaVariants(), AttentionMmaVariants()));
   return all;
 }
 
 absl::Span<const MatmulVariant> MatmulVariants() {
-  return MatmulMmaVariants();
+  static const auto& all = *new std::vector(Join(MatmulWgmmaVariants(), MatmulMmaVariants()));
+  return all;
 }
 
 }  // namespace kernd

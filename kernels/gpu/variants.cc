@@ -22,7 +22,7 @@ absl::Span<const AttentionVariant> AttentionVariants() {
 
 absl::Span<const MatmulVariant> MatmulVariants() {
   static const auto& all = *new std::vector<MatmulVariant>(
-      Join<MatmulVariant>({MatmulLtVariants(), MatmulSimtVariants(), MatmulMmaVariants()}));
+      Join<MatmulVariant>({MatmulLtVariants(), MatmulSimtVariants(), MatmulWgmmaVariants(), MatmulMmaVariants()}));
   return all;
 }
 

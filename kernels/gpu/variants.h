@@ -16,8 +16,10 @@ absl::Span<const AttentionVariant> AttentionMmaVariants();
 absl::Span<const AttentionVariant> AttentionWgmmaVariants();
 
 // matmul_simt.cu: every dtype; every option. matmul_lt.cc: cuBLASLt. matmul_mma.cc: tensor cores, F16, BF16, TF32, I8.
+// matmul_wgmma.cc: F16, BF16; SM 9.0 alone.
 absl::Span<const MatmulVariant> MatmulSimtVariants();
 absl::Span<const MatmulVariant> MatmulLtVariants();
 absl::Span<const MatmulVariant> MatmulMmaVariants();
+absl::Span<const MatmulVariant> MatmulWgmmaVariants();
 
 }  // namespace kernd

@@ -28,4 +28,21 @@ __device__ inline void TensorLoad(std::uint32_t to, const CUtensorMap& map, std:
 #endif
 }
 
+// The same to the same places of all blocks of the cluster whose bits are set in `blocks`: each gets the bytes, and its
+// mbarrier counts them.
+__device__ inline void TensorLoadToAll([[maybe_unused]] std::uint32_t to, [[maybe_unused]] const CUtensorMap& map,
+                                       [[maybe_unused]] std::uint32_t mbarrier, [[maybe_unused]] int x,
+                                       [[maybe_unused]] int y, [[maybe_unused]] int z, [[maybe_unused]] int w,
+                                       [[maybe_unused]] std::uint16_t blocks) {
+#ifdef KERND_EMULATOR
+  emulator::Fail("a cluster");
+#else
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+      "{%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(&map), "r"(mbarrier), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
+      : "memory");
+#endif
+}
+
 }  // namespace kernd::gpu

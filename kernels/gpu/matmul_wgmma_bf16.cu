@@ -1,0 +1,4 @@
+#include "kernels/gpu/matmul_wgmma_tile.cuh"
+
+template kernd::gpu::WgmmaMatmulKernel kernd::gpu::WgmmaMatmulKernelOf<kernd::DataType::kBF16, 0>(const WgmmaLayout&);
+template kernd::gpu::WgmmaMatmulKernel kernd::gpu::WgmmaMatmulKernelOf<kernd::DataType::kBF16, 1>(const WgmmaLayout&);

@@ -1,0 +1,48 @@
+// What is decided about the matmul for SM 9.0 before anything is launched: how bulk copies see the operands, which are
+// packed first, and the workspace. Pure; no CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "kernd/kernels/gpu.h"
+#include "kernels/gpu/matmul_epilogue.h"
+#include "kernels/gpu/matmul_mma_plan.h"
+
+namespace kernd {
+
+// An operand as the kernel reads it: lines of elements, `ld` apart, in items that are `item_stride` apart. Bulk copies
+// want both distances in whole chunks of 16 bytes; an operand that lies otherwise is packed, one line a row.
+struct WgmmaOperandPlan {
+  bool packed = false;
+  bool along_k = false;                      // a line is a row of A or a column of B; else an element of K of all rows
+  std::int64_t line = 0, lines = 0, ld = 0;  // elements, and how many
+  std::int64_t items = 1, item_stride = 0;
+  BatchStrides item_of;  // of an item of the batch, in items of the operand
+  // Of a packed operand: the source's distinct items, and the copy's bytes.
+  BatchStrides source;
+  std::int64_t bytes = 0;
+};
+
+struct WgmmaPlan {
+  WgmmaOperandPlan a, b;
+  MmaSplits splits;
+  MmaSums sums;
+  std::int64_t a_at = 0, b_at = 0, sums_at = 0;  // in the workspace
+  std::int64_t workspace_bytes = 0;              // a multiple of kDeviceAlignment; negative: past 2^63
+};
+
+// For a problem that has results and a product, of 16-bit operands whose dimensions are below kMostWgmmaElements.
+WgmmaPlan WgmmaPlanOf(const MmaTile& tile, const MatmulProblem& problem, const MatmulGeometry& geometry,
+                      const DeviceInfo& device);
+
+// Places in operands are ints, and a tile may begin a little past the end. Elements that a stride may have.
+inline constexpr std::int64_t kMostWgmmaElements = 0x7fff'0000, kMostWgmmaStride = (std::int64_t{1} << 39) - 8;
+
+// Rows (M) of every tile; of which each of the two computing warpgroups has half.
+inline constexpr int kWgmmaRows = 128, kWgmmaDepth = 64;
+inline constexpr int kWgmmaTiles = 2;
+inline constexpr MmaTile kWgmmaTile[kWgmmaTiles] = {
+    {.m = kWgmmaRows, .n = 128, .k = kWgmmaDepth, .warps_m = 8, .warps_n = 1, .stages = 6, .blocks = 1},
+    {.m = kWgmmaRows, .n = 256, .k = kWgmmaDepth, .warps_m = 8, .warps_n = 1, .stages = 4, .blocks = 1}};
+
+}  // namespace kernd
