@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernd/kernels/error.h"
+#include "kernels/gpu/matmul_mma_pack.h"
 #include "kernels/gpu/matmul_passes.h"
 #include "kernels/gpu/variants.h"
 
@@ -18,9 +19,6 @@ using gpu::MmaMatmulKernelOf;
 using gpu::MmaOperand;
 using gpu::MmaProblem;
 
-// A kernel that no GPU has run yet is had by name or tile alone: what is known to be right keeps the calls.
-constexpr bool kHasRun = false;
-
 template <MmaPath kPath, int kIndex>
 std::string WhyNot(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
   constexpr const MmaTile& kTile = kMmaTile[kIndex];
@@ -30,30 +28,18 @@ std::string WhyNot(const MatmulProblem& p, const MatmulGeometry& g, const Device
     return absl::StrCat("needs ", SharedBytes(kPath, kTile, 2), " bytes of shared memory, and a block here gets ",
                         device.shared_memory_optin);
   }
-  if (SumsFor(p, g, SplitsFor(kTile, p, g, device)).workspace_bytes < 0) return "has sums past 2^63 bytes";
+  if (MmaPlanOf(kPath, kTile, p, g, device).workspace_bytes < 0) return "has a workspace past 2^63 bytes";
   return "";
 }
 
-// Half of what the tensor cores do, or the memory, and a quarter more for each place behind the tile that the fixed
-// rule chooses. Guesses, not measured yet.
 template <MmaPath kPath, int kIndex>
 double Estimate(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  constexpr double kLaunch = 7;  // microseconds
-  constexpr int kElement = ElementBytes(DataTypeOf(kPath));
-  // Multiply-adds of a multiprocessor in a clock.
-  const double rate =
-      (device.sm >= 80 && IsAsync(kPath) ? 512.0 : 256.0) * 2 / kElement * (device.sm >= 90 ? 1.5 : 1.0);
-  const double m = static_cast<double>(g.m), n = static_cast<double>(g.n), batch = static_cast<double>(g.batch);
-  const double k = HasNoProduct(p, g) ? 0 : static_cast<double>(g.k);
-  const double compute = batch * m * n * k / (rate * device.multiprocessors * (device.clock_khz * 1e-3));
-  const double bytes = batch * ((m + n) * k * kElement + m * n * ElementBytes(g.output_dtype));
-  const double memory = bytes / (static_cast<double>(device.memory_bytes_per_second) * 0.85) * 1e6;
-  return (kLaunch + std::max(compute, memory)) * (1 + 0.25 * PlaceInRule(kIndex, p, g));
+  return MmaMicroseconds(kPath, kIndex, p, g, device);
 }
 
-template <int kIndex>
+template <MmaPath kPath, int kIndex>
 std::int64_t WorkspaceBytes(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  return SumsFor(p, g, SplitsFor(kMmaTile[kIndex], p, g, device)).workspace_bytes;
+  return MmaPlanOf(kPath, kMmaTile[kIndex], p, g, device).workspace_bytes;
 }
 
 // The layouts of which a path has kernels of their own.
@@ -77,15 +63,37 @@ absl::Status Load(const DeviceInfo& device) {
   return LoadMatmulPasses();
 }
 
-MmaOperand OperandOf(const TensorSpec& spec, const void* data, bool along_k, std::int64_t rows, std::int64_t ld,
-                     const Dims& batch_shape, const Dims& batch_strides) {
-  MmaOperand o{
-      .data = data, .rows = rows, .ld = ld, .along_k = along_k, .batch = BatchStridesOf(batch_shape, batch_strides)};
-  const int element = static_cast<int>(ElementBytes(spec.dtype));
+// The operand as the kernel reads it: `from`, or a copy in the workspace, which is enqueued here.
+absl::StatusOr<MmaOperand> OperandOf(const MmaSource& source, const void* from, bool along_k, std::int64_t rows,
+                                     std::int64_t ld, const MatmulGeometry& g, DataType type, char* workspace,
+                                     Stream stream) {
+  if (source.packed) {
+    void* const to = workspace + source.at;
+    KERND_RETURN_IF_ERROR(EnqueuePack({.from = from,
+                                       .type = type,
+                                       .to_type = type,
+                                       .k_contiguous = along_k,
+                                       .rows = rows,
+                                       .k = g.k,
+                                       .ld = ld,
+                                       .items = source.items,
+                                       .batch = BatchStridesOf(source.item_shape, source.item_strides),
+                                       .to = to,
+                                       .to_rows = rows,
+                                       .to_k = source.ld},
+                                      stream));
+    from = to;
+  }
+  MmaOperand o{.data = from,
+               .rows = rows,
+               .ld = source.ld,
+               .along_k = source.along_k,
+               .batch = BatchStridesOf(g.batch_shape, source.batch_strides)};
+  const int element = static_cast<int>(ElementBytes(type));
   const auto aligned_to = [&](int bytes) {
     const auto whole = [&](std::int64_t elements) { return elements * element % bytes == 0; };
-    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 && whole(ld) &&
-           std::all_of(batch_strides.begin(), batch_strides.end(), whole);
+    return reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0 && whole(source.ld) &&
+           std::all_of(source.batch_strides.begin(), source.batch_strides.end(), whole);
   };
   o.width = aligned_to(16) ? 16 : aligned_to(4) ? 4 : element;
   return o;
@@ -98,32 +106,37 @@ absl::Status Launch(const MatmulProblem& p, const MatmulGeometry& g, const Devic
   if (g.d.elements() == 0) return absl::OkStatus();
   const MatmulEpilogue epilogue = MatmulEpilogueOf(p, g, args);
   if (HasNoProduct(p, g)) return EnqueueFinish(epilogue, {}, stream);
-  const MmaSplits splits = SplitsFor(kTile, p, g, device);
-  const MmaSums sums = SumsFor(p, g, splits);
+  const MmaPlan plan = MmaPlanOf(kPath, kTile, p, g, device);
   const auto tiles = [](std::int64_t size, int tile) { return size / tile + (size % tile != 0); };
-  MmaProblem problem{.a = OperandOf(p.a, args.a, !p.transpose_a, g.m, g.lda, g.batch_shape, g.a_batch_strides),
-                     .b = OperandOf(p.b, args.b, p.transpose_b, g.n, g.ldb, g.batch_shape, g.b_batch_strides),
+  constexpr DataType kType = DataTypeOf(kPath);
+  char* const base = static_cast<char*>(workspace);
+  KERND_ASSIGN_OR_RETURN(const MmaOperand a,
+                         OperandOf(plan.a, args.a, !p.transpose_a, g.m, g.lda, g, kType, base, stream));
+  KERND_ASSIGN_OR_RETURN(const MmaOperand b,
+                         OperandOf(plan.b, args.b, p.transpose_b, g.n, g.ldb, g, kType, base, stream));
+  MmaProblem problem{.a = a,
+                     .b = b,
                      .k = g.k,
-                     .k_per_split = splits.k_per_split,
-                     .splits = splits.splits,
+                     .k_per_split = plan.splits.k_per_split,
+                     .splits = plan.splits.splits,
                      .tiles_m = tiles(g.m, kTile.m),
                      .tiles_n = tiles(g.n, kTile.n),
                      .stages = StagesFor(kPath, kTile, device),
-                     .sums = !sums.needed ? nullptr
-                             : sums.in_d  ? args.d
-                                          : workspace,
+                     .sums = !plan.sums.needed ? nullptr
+                             : plan.sums.in_d  ? args.d
+                                               : base + plan.sums_at,
                      .epilogue = epilogue};
   const MmaMatmulKernel kernel =
       MmaMatmulKernelOf<kPath>(kIndex, {.a_along_k = problem.a.along_k,
                                         .b_along_k = problem.b.along_k,
                                         .aligned = problem.a.width == 16 && problem.b.width == 16});
   KERND_RETURN_IF_ERROR(kernel.launch(problem, SharedBytes(kPath, kTile, problem.stages), stream));
-  if (!sums.needed) return absl::OkStatus();
+  if (!plan.sums.needed) return absl::OkStatus();
   return EnqueueFinish(epilogue,
                        {.data = problem.sums,
-                        .type = DataTypeOf(kPath) == DataType::kI8 ? DataType::kI32 : DataType::kF32,
+                        .type = kType == DataType::kI8 ? DataType::kI32 : DataType::kF32,
                         .ld = g.n,
-                        .parts = splits.splits},
+                        .parts = plan.splits.splits},
                        stream);
 }
 
@@ -143,12 +156,11 @@ MatmulVariant Row() {
                                             : "tensor cores (mma.sync), as SM 7.5 has them; batch-invariant if asked",
                    .limits = kTf32                    ? "numerics must be TF32"
                              : kType == DataType::kI8 ? "no block scales"
-                                                      : "",
-                   .by_request = !kHasRun},
+                                                      : ""},
           .min_sm = kMinSm,
           .why_not = WhyNot<kPath, kIndex>,
           .estimate = Estimate<kPath, kIndex>,
-          .workspace_bytes = WorkspaceBytes<kIndex>,
+          .workspace_bytes = WorkspaceBytes<kPath, kIndex>,
           .load = Load<kPath, kIndex>,
           .launch = Launch<kPath, kIndex>};
 }

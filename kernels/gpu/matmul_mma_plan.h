@@ -9,7 +9,7 @@
 //   above             128 x 256 x 64
 //
 // But none that is twice as high or wide as D, and none that does not fit into the device's shared memory: then the
-// next smaller. Not measured yet.
+// next smaller.
 #pragma once
 
 #include <cstddef>

@@ -60,15 +60,17 @@ TEST_F(MatmulGpu, ChoosesTheLibraryUnlessPackingCostsMore) {
   EXPECT_EQ(choice->variant->info.name, Row(DataType::kI8, "simt").info.name);
 }
 
-// What is chosen for a batch-invariant problem depends on neither M nor the batch.
+// What is chosen for a batch-invariant problem depends on neither M nor the batch, and has tensor cores where there
+// are.
 TEST_F(MatmulGpu, BatchInvariantChoice) {
   for (const DataType type : kTypes) {
+    const bool mma = type == DataType::kF16 || type == DataType::kI8 || (type == DataType::kBF16 && device_.sm >= 80);
     for (const Dims& sizes : {Dims{1, 1}, Dims{1, 1500}, Dims{3, 33}}) {
       MatmulProblem p{.a = SpecOf(type, {sizes[0], sizes[1], 200}), .b = SpecOf(type, {200, 1400})};
       p.numerics = Numerics::kBatchInvariant;
       const auto choice = Choose(MatmulVariants(), p, *Validate(p), {}, device_);
       ASSERT_TRUE(choice.ok()) << choice.status();
-      EXPECT_EQ(choice->variant->info.name, Row(type, "simt").info.name);
+      EXPECT_TRUE(choice->variant->info.name.ends_with(mma ? "mma_128x128x32" : "simt")) << choice->variant->info.name;
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/gpu/matmul_mma_pack.h"
 #include "kernels/gpu/matmul_mma_plan.h"
 
 namespace kernd {
@@ -168,6 +169,57 @@ TEST(MmaSums, GoToMemoryOnlyWhereTheyMust) {
   const MatmulProblem vast{.a = {.dtype = DataType::kF16, .shape = {std::int64_t{1} << 31, 1}, .strides = {0, 1}},
                            .b = {.dtype = DataType::kF16, .shape = {1, std::int64_t{1} << 30}}};
   EXPECT_LT(Sums(vast, {.splits = 2}).workspace_bytes, 0);
+}
+
+// Of the tile 128x128x32 on SM 9.0.
+MmaPlan Plan(const MatmulProblem& p, MmaPath path = MmaPath::kF16Sm80, int sm = 90) {
+  return MmaPlanOf(path, kMmaTile[2], p, *Validate(p), Device(sm));
+}
+
+TEST(MmaPlan, CopiesCrookedOperandsOfWhatIsLarge) {
+  const MmaPlan straight = Plan(Problem(4096, 4096, 4096));
+  EXPECT_FALSE(straight.a.packed || straight.b.packed);
+  EXPECT_EQ(straight.workspace_bytes, 0);
+
+  const MmaPlan crooked = Plan(Problem(4096, 4097, 4095));
+  EXPECT_TRUE(crooked.a.packed && crooked.a.along_k);
+  EXPECT_TRUE(crooked.b.packed && crooked.b.along_k);
+  EXPECT_EQ(crooked.a.ld, 4096) << "a multiple of 16 bytes";
+  EXPECT_EQ(crooked.b.ld, 4096);
+  EXPECT_EQ(crooked.b.at, 4096 * 4096 * 2);
+  EXPECT_EQ(crooked.sums_at, 4096 * 4096 * 2 + 4097 * 4096 * 2);
+  EXPECT_EQ(crooked.workspace_bytes, crooked.sums_at);
+
+  const MmaPlan one = Plan(Problem(4096, 4096, 4095));
+  EXPECT_TRUE(one.a.packed) << "rows of 4095";
+  EXPECT_FALSE(one.b.packed) << "rows of 4096";
+  EXPECT_EQ(one.b.ld, 4096);
+
+  EXPECT_FALSE(Plan(Problem(33, 35, 37)).a.packed) << "too small to pay";
+  MatmulProblem nothing = Problem(4096, 4097, 4095);
+  nothing.alpha = 0;
+  EXPECT_EQ(Plan(nothing).workspace_bytes, 0) << "operands are not read";
+  EXPECT_FALSE(Plan(Problem(4096, 4097, 4095), MmaPath::kF16Sm75, 75).a.packed) << "all goes through registers";
+}
+
+TEST(MmaPlan, TurnsOperandsAcrossKThatLdmatrixDoesNot) {
+  const MmaPlan i8 = Plan(Problem(4096, 4096, 4096, DataType::kI8), MmaPath::kI8Sm80);
+  EXPECT_FALSE(i8.a.packed);
+  EXPECT_TRUE(i8.b.packed && i8.b.along_k);
+  EXPECT_EQ(i8.workspace_bytes, 4096 * 4096);
+}
+
+TEST(MmaPlan, CopiesADistinctItemOnce) {
+  MatmulProblem p{.a = {.dtype = DataType::kF16, .shape = {3, 5, 1000, 1001}},
+                  .b = {.dtype = DataType::kF16, .shape = {3, 1, 1001, 2001}}};
+  const MmaPlan plan = Plan(p);
+  EXPECT_EQ(plan.a.items, 15);
+  EXPECT_EQ(plan.a.batch_strides, (Dims{5 * 1000 * 1008, 1000 * 1008}));
+  EXPECT_EQ(plan.b.items, 3);
+  EXPECT_EQ(plan.b.batch_strides, (Dims{2001 * 1008, 0}));
+  EXPECT_EQ(plan.b.item_shape, (Dims{3}));
+  EXPECT_EQ(plan.b.item_strides, (Dims{1001 * 2001}));
+  EXPECT_GE(plan.sums_at, 15 * 1000 * 1008 * 2 + 3 * 2001 * 1008 * 2);
 }
 
 }  // namespace
