@@ -3,7 +3,7 @@
 cases, and every tile beside cuBLASLt. Writes OUT/matmul_mma.json and a log of each step.
 
 usage: run_matmul_mma.py --bin build/bin --out OUT [--skip STEP...]
-steps: tests, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75
+steps: tests, tiles, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75
 """
 
 import argparse
@@ -49,6 +49,7 @@ def main():
     visit = Visit(args)
     test = args.bin / "matmul_gpu_test"
     visit.run("tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 90, {"KERND_ROWS": "_mma"})
+    visit.run("tiles", [args.bin / "matmul_mma_tiles"], 40)
     visit.answer["tiles"] = []
     for step, (method, words) in METHODS.items():
         if step in args.skip:
