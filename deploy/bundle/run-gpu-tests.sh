@@ -158,6 +158,8 @@ sanitized() {
     [[ $tool == racecheck ]] || variables+=${longer[$1]:+:${longer[$1]}}
     # Buffers of exactly their size: then the first byte past one is seen.
     [[ $tool != memcheck ]] || variables+=' KERND_EXACT_BUFFERS=1'
+    # It does not follow arrivals at an mbarrier, by which warps of these kernels hand jobs on in shared memory.
+    [[ $tool != racecheck ]] || variables+=' KERND_WITHOUT_ROWS=wgmma'
     # It does not see what cuBLASLt writes through the copy engine.
     [[ $tool != initcheck ]] || variables+=' KERND_ROWS=simt'
     echo "$tool@$1 600 $variables $sanitizer --tool $tool --error-exitcode 99 $2"
