@@ -20,7 +20,7 @@ TESTS = ("*TensorCore*:*PositionalProblems*:AttentionGpu.LargeStrides:AttentionG
 SMALL = "*TensorCoreProblems/0:*PositionalProblems/0:AttentionGpuContract.KeysThat*:AttentionGpuContract.Multi*"
 KERNELS = ("attention_f16_sm80_mma", "attention_f16_sm90_wgmma")
 PROBLEMS = [f"{batch}x{heads}x{length}x{dim}" for dim, heads in ((64, 32), (128, 16), (256, 8))
-            for batch, length in ((16, 1024), (4, 4096), (1, 16384))]
+            for batch, length in ((32, 512), (16, 1024), (8, 2048), (4, 4096), (2, 8192), (1, 16384))]
 DECODE = [f"{batch}x32x1x128,8,{keys}" for batch, keys in ((1, 8192), (4, 8192), (16, 8192), (64, 8192), (1, 131072))]
 
 
@@ -86,8 +86,10 @@ def main():
         except (ValueError, IndexError):
             print("torch: no answer")
     for tool, limit in (("racecheck", 25), ("memcheck", 25), ("synccheck", 15), ("initcheck", 20)):
+        # Racecheck does not follow arrivals at an mbarrier, by which warps hand jobs on in shared memory.
+        without = {"KERND_WITHOUT_ROWS": "wgmma"} if tool == "racecheck" else {}
         visit.run(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", test, f"--gtest_filter={SMALL}",
-                         "--gtest_brief=1"], limit, {"KERND_EXACT_BUFFERS": "1"})
+                         "--gtest_brief=1"], limit, {"KERND_EXACT_BUFFERS": "1", **without})
     (args.out / "attention_mma.json").write_text(json.dumps(visit.answer, indent=1), encoding="utf-8")
     for row in visit.answer["tiles"]:
         print(f"d{row['d']} L{row['length']} {'causal' if row['causal'] else 'full'} {row['tile']}: {row['tflops']} TFLOP/s")

@@ -25,20 +25,18 @@ std::vector<Candidate> Candidates() {
   if constexpr (kD == 64) {
     return {{"192x128 overlap turns", Of<64, 128, 3, true, true>()},
             {"192x128 overlap turns 3 stages", Of<64, 128, 3, true, true, 2, 3>()},
-            {"192x128 overlap", Of<64, 128, 3, true, false>()},
-            {"192x128 turns", Of<64, 128, 3, false, true>()},
-            {"128x128 overlap turns", Of<64, 128, 2, true, true>()},
-            {"128x192 overlap turns", Of<64, 192, 2, true, true>()}};
+            {"192x128 overlap turns 1 Q 3 stages", Of<64, 128, 3, true, true, 1, 3>()},
+            {"192x128 overlap", Of<64, 128, 3, true, false>()}};
   } else if constexpr (kD == 128) {
     return {{"128x128 overlap turns", Of<128, 128, 2, true, true>()},
             {"128x128 overlap", Of<128, 128, 2, true, false>()},
-            {"128x128 turns", Of<128, 128, 2, false, true>()},
-            {"128x128 plain", Of<128, 128, 2, false, false>()},
-            {"128x160 overlap turns", Of<128, 160, 2, true, true>()},
-            {"128x176 overlap turns 1 Q", Of<128, 176, 2, true, true, 1>()}};
+            {"128x128 overlap turns 1 Q 3 stages", Of<128, 128, 2, true, true, 1, 3>()},
+            {"128x128 overlap 1 Q 3 stages", Of<128, 128, 2, true, false, 1, 3>()}};
   } else {
     return {{"128x80 overlap", Of<256, 80, 2, true, false, 1>()},
             {"128x80 overlap turns", Of<256, 80, 2, true, true, 1>()},
+            {"128x64 overlap", Of<256, 64, 2, true, false, 1>()},
+            {"128x48 overlap 3 stages", Of<256, 48, 2, true, false, 1, 3>()},
             {"128x80 turns", Of<256, 80, 2, false, true, 1>()}};
   }
 }
