@@ -47,7 +47,6 @@ class MmaDecode {
     const int tiles = (end_ - begin_ + kKeys - 1) / kKeys, mine = tiles - static_cast<int>(warp_) + kWarps - 1;
     tiles_ = mine > 0 ? mine / kWarps : 0;
     LoadQueries();
-    __syncthreads();
     const bool done = !logits_.general && Pass<false>();
     if (__syncthreads_or(!done)) Pass<true>();
     Merge();
@@ -71,7 +70,6 @@ class MmaDecode {
                    at.first < at.last && 8 * chunk < p_.head_dim);
     }
     CommitCopies<true>();
-    WaitCopies<true, 0>();
   }
 
   // All tiles of the warp, from the start; with care: see attention_mma_fragment.cuh. False: O is not finite.
@@ -87,6 +85,8 @@ class MmaDecode {
     keys_ = start(p_.args.k, p_.k) + KeyCopies::Start(lane_, p_.k.row);
     values_ = start(p_.args.v, p_.v) + ValueCopies::Start(lane_, p_.v.row);
     for (unsigned i = 0; i + 1 < S::kStages; ++i) Load(static_cast<int>(i));
+    WaitCopies<true, S::kStages - 1>();  // for queries, which K and V need not wait for
+    __syncthreads();
     unsigned stage = 0;
 #pragma unroll 1
     for (int i = 0; i < tiles_; ++i) {

@@ -1,6 +1,7 @@
 // The plan for sequences cut along the keys, and the kernel that merges their parts.
-// A block of 256 threads for each row of O: thread s weighs part s, then each thread owns columns of V and adds the
-// parts up in order. 3 KiB of shared memory. Reads each part once; the time is that of the reads.
+// A block of 256 threads for 64 columns of a row of O: thread s weighs part s, then four groups of 64 threads add up every
+// fourth part, and the groups' sums are added, all in a fixed order. 3 KiB of shared memory. Few rows have few blocks, so
+// the time is that of reads one after the other: eight of each thread are under way at once.
 #include "kernels/gpu/attention_split.h"
 
 #include <algorithm>
@@ -11,18 +12,30 @@
 namespace kernd::gpu {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kColumns = 64, kLanes = kThreads / kColumns;
 static_assert(kThreads == kMaxSplits);
 constexpr std::int64_t kGroupBytes = std::int64_t{64} << 20;
+
+// Of a block's values, in the order of threads, pairs first. All threads call it; `of_warps` is for it alone.
+template <typename Combine>
+__device__ float Reduce(float x, const Combine& combine, float (&of_warps)[kWarps]) {
+  for (int step = 1; step < 32; step *= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, step));
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = of_warps[0];
+  for (int i = 1; i < kWarps; ++i) x = combine(x, of_warps[i]);
+  return x;
+}
 
 __global__ void __launch_bounds__(kThreads)
     MergeParts(const __grid_constant__ AttentionParams p, const __grid_constant__ SplitGroup group,
                SplitWorkspace workspace) {
-  __shared__ float weight[kMaxSplits], part_sum[kMaxSplits], part_max[kMaxSplits];
+  __shared__ float weight[kMaxSplits], part_sum[kMaxSplits], maxima[kWarps], sums[kWarps], lanes[kLanes][kColumns];
   const std::int64_t q_heads = p.kv_heads * p.group, rows = group.count * q_heads * group.q_rows;
-  for (std::int64_t work = blockIdx.x; work < rows; work += gridDim.x) {
-    const std::int64_t query = work % group.q_rows, head = work / group.q_rows % q_heads,
-                       b = group.first + work / group.q_rows / q_heads;
+  const std::int64_t col_blocks = (p.v_head_dim + kColumns - 1) / kColumns;
+  for (std::int64_t work = blockIdx.x; work < rows * col_blocks; work += gridDim.x) {
+    const std::int64_t row = work / col_blocks, query = row % group.q_rows, head = row / group.q_rows % q_heads,
+                       b = group.first + row / group.q_rows / q_heads;
     const AttentionSequence s = p.tables.sequences[b];
     const std::int64_t split_keys = SplitKeys(s, p.group);
     if (split_keys == 0 || query >= s.q_rows) continue;
@@ -33,28 +46,31 @@ __global__ void __launch_bounds__(kThreads)
     const int t = static_cast<int>(threadIdx.x);
     __syncthreads();  // the row before is done with the arrays
     const float2 state = t < splits ? workspace.state[slot + t] : make_float2(-KERND_INFINITY, 0.0f);
-    part_max[t] = state.x;
-    __syncthreads();
-    float largest = -KERND_INFINITY;
-    for (int i = 0; i < splits; ++i) largest = fmaxf(largest, part_max[i]);
+    const float largest = Reduce(state.x, [](float x, float y) { return fmaxf(x, y); }, maxima);
     // A part that saw nothing, or NaN alone, has a maximum of minus infinity.
-    const float pivot = largest == -KERND_INFINITY ? 0.0f : largest;
-    weight[t] = expf(state.x - pivot);
+    const float pivot = largest == -KERND_INFINITY ? 0.0f : largest, mine = expf(state.x - pivot);
+    weight[t] = mine;
     part_sum[t] = state.y;
-    __syncthreads();
-    float sum = 0;
-    for (int i = 0; i < splits; ++i) sum += part_sum[i] * weight[i];
+    const float sum = Reduce(state.y * mine, [](float x, float y) { return x + y; }, sums);
     const bool empty = sum == 0;
-    const float factor = empty ? 0.0f : OutputFactor(p, head, largest, sum, ValueFactor(p, b, kv_head));
-    const std::int64_t o = At(p.o, b, head, s.q_start + query);
-    for (std::int64_t c = t; c < p.v_head_dim; c += kThreads) {
-      float x = 0;
-      for (int i = 0; i < splits; ++i) {
-        if (part_sum[i] != 0) x += workspace.sums[(slot + i) * p.v_head_dim + c] * weight[i];  // else never written
-      }
-      StoreElement(p.args.o, o + c, p.o_type, empty ? 0.0f : x * factor + 0.0f);
+    const std::int64_t column = work % col_blocks * kColumns + t % kColumns;
+    const bool has_column = column < p.v_head_dim;
+    const float* const from = workspace.sums + slot * p.v_head_dim + (has_column ? column : 0);
+    float x = 0;
+#pragma unroll 8
+    for (int i = t / kColumns; i < splits; i += kLanes) {
+      // Those of a part whose exponentials add up to 0 were never written.
+      x += part_sum[i] != 0 ? from[i * p.v_head_dim] * weight[i] : 0.0f;
     }
-    if (t == 0 && p.args.lse != nullptr) {
+    lanes[t / kColumns][t % kColumns] = x;
+    __syncthreads();
+    if (t < kColumns && has_column) {
+      for (int i = 1; i < kLanes; ++i) x += lanes[i][t];
+      const float factor = empty ? 0.0f : OutputFactor(p, head, largest, sum, ValueFactor(p, b, kv_head));
+      StoreElement(p.args.o, At(p.o, b, head, s.q_start + query) + column, p.o_type,
+                   empty ? 0.0f : x * factor + 0.0f);
+    }
+    if (work % col_blocks == 0 && t == 0 && p.args.lse != nullptr) {
       p.args.lse[At(p.lse, b, head, s.q_start + query)] = empty ? -KERND_INFINITY : largest + logf(sum);
     }
   }
@@ -113,8 +129,9 @@ SplitPlan PlanSplits(const AttentionGeometry& g) {
 
 absl::Status LaunchMerge(const AttentionParams& params, const SplitGroup& group, const SplitWorkspace& workspace,
                          Stream stream) {
-  const std::int64_t rows = group.count * params.kv_heads * params.group * group.q_rows;
-  return LaunchKernel("MergeParts", MergeParts, GridOf(rows), kThreads, 0, stream, params, group, workspace);
+  const std::int64_t blocks_of_row = (params.v_head_dim + kColumns - 1) / kColumns;
+  const std::int64_t blocks = group.count * params.kv_heads * params.group * group.q_rows * blocks_of_row;
+  return LaunchKernel("MergeParts", MergeParts, GridOf(blocks), kThreads, 0, stream, params, group, workspace);
 }
 
 }  // namespace kernd::gpu
