@@ -144,8 +144,8 @@ absl::Status Load(const DeviceInfo& device) {
   return absl::OkStatus();
 }
 
-// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md): clocks for each
-// score, and for each tile of 128 rows those in which nothing is multiplied.
+// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md): clocks for
+// each score, and for each tile of 128 rows those in which nothing is multiplied.
 template <MmaKind kKind>
 double Estimate(const AttentionProblem&, const AttentionGeometry& g, const DeviceInfo& device) {
   constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.85, kClocksOfTile = 11500;
@@ -165,8 +165,7 @@ double Estimate(const AttentionProblem&, const AttentionGeometry& g, const Devic
   const double rate = std::clamp<double>(blocks, 1, device.multiprocessors) * (device.clock_khz * 1e-3);
   const double bytes = keys * static_cast<double>(g.kv_heads) * channels * 2;
   return kLaunchMicroseconds +
-         std::max(clocks / rate,
-                  bytes / (kShareOfMemory * static_cast<double>(device.memory_bytes_per_second) * 1e-6));
+         std::max(clocks / rate, bytes / (kShareOfMemory * static_cast<double>(device.memory_bytes_per_second) * 1e-6));
 }
 
 template <MmaKind kKind>

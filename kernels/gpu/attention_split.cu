@@ -1,7 +1,7 @@
 // The plan for sequences cut along the keys, and the kernel that merges their parts.
-// A block of 256 threads for 64 columns of a row of O: thread s weighs part s, then four groups of 64 threads add up every
-// fourth part, and the groups' sums are added, all in a fixed order. 3 KiB of shared memory. Few rows have few blocks, so
-// the time is that of reads one after the other: eight of each thread are under way at once.
+// A block of 256 threads for 64 columns of a row of O: thread s weighs part s, then four groups of 64 threads add up
+// every fourth part, and the groups' sums are added, all in a fixed order. 3 KiB of shared memory. Few rows have few
+// blocks, so the time is that of reads one after the other: eight of each thread are under way at once.
 #include "kernels/gpu/attention_split.h"
 
 #include <algorithm>
@@ -46,12 +46,14 @@ __global__ void __launch_bounds__(kThreads)
     const int t = static_cast<int>(threadIdx.x);
     __syncthreads();  // the row before is done with the arrays
     const float2 state = t < splits ? workspace.state[slot + t] : make_float2(-KERND_INFINITY, 0.0f);
-    const float largest = Reduce(state.x, [](float x, float y) { return fmaxf(x, y); }, maxima);
+    const float largest = Reduce(
+        state.x, [](float x, float y) { return fmaxf(x, y); }, maxima);
     // A part that saw nothing, or NaN alone, has a maximum of minus infinity.
     const float pivot = largest == -KERND_INFINITY ? 0.0f : largest, mine = expf(state.x - pivot);
     weight[t] = mine;
     part_sum[t] = state.y;
-    const float sum = Reduce(state.y * mine, [](float x, float y) { return x + y; }, sums);
+    const float sum = Reduce(
+        state.y * mine, [](float x, float y) { return x + y; }, sums);
     const bool empty = sum == 0;
     const std::int64_t column = work % col_blocks * kColumns + t % kColumns;
     const bool has_column = column < p.v_head_dim;
@@ -67,8 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     if (t < kColumns && has_column) {
       for (int i = 1; i < kLanes; ++i) x += lanes[i][t];
       const float factor = empty ? 0.0f : OutputFactor(p, head, largest, sum, ValueFactor(p, b, kv_head));
-      StoreElement(p.args.o, At(p.o, b, head, s.q_start + query) + column, p.o_type,
-                   empty ? 0.0f : x * factor + 0.0f);
+      StoreElement(p.args.o, At(p.o, b, head, s.q_start + query) + column, p.o_type, empty ? 0.0f : x * factor + 0.0f);
     }
     if (work % col_blocks == 0 && t == 0 && p.args.lse != nullptr) {
       p.args.lse[At(p.lse, b, head, s.q_start + query)] = empty ? -KERND_INFINITY : largest + logf(sum);

@@ -1,10 +1,12 @@
 // Attention on Hopper's tensor cores: F16 and BF16, wgmma on tiles that bulk copies (TMA) bring, warps in roles.
-// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that share a
+// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that share
+// a
 //   kv head, as many of them to a tile as the largest power of two that divides the group.
-// Roles: a warpgroup of which one thread finds jobs ahead of time and another copies, 32 or 40 registers a thread; two or
+// Roles: a warpgroup of which one thread finds jobs ahead of time and another copies, 32 or 40 registers a thread; two
+// or
 //   three that compute 64 rows each, 232 or 160: S, P and O stay in registers, from which O is written. Q K^T of a tile
-//   runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns at issuing
-//   products. Each skips tiles of which its rows see nothing.
+//   runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns at
+//   issuing products. Each skips tiles of which its rows see nothing.
 // Shared memory: two buffers of Q (one past 128 channels), free again after a job's last Q K^T; rings of two tiles of K
 //   and V, swizzled over 128 bytes. D128: 192 KiB and one block an SM, which goes on from job to job; of causal rows it
 //   gets a long and a short one at a time.
@@ -13,9 +15,9 @@
 // alone.
 //   Channels are padded by what copies leave out, to 64, 96, 128, 192 (V to 128 or 192) or 256.
 // Time, for D128 on an H200: products take 2048 clocks of a tile's 128 x 128 scores, exponentials 1024 and what else
-// the softmax is about 700 of issue, all of which must hide behind the products: at most 132 SMs x 1.7 GHz x 4096 FLOP a
-// clock = 920 TFLOP/s. Measured: 664 full at L16384, about 2800 clocks a tile; 486 at L1024, where a job's first scores,
-// last products and results add some 8000 to its eight tiles.
+// the softmax is about 700 of issue, all of which must hide behind the products: at most 132 SMs x 1.7 GHz x 4096 FLOP
+// a clock = 920 TFLOP/s. Measured: 664 full at L16384, about 2800 clocks a tile; 486 at L1024, where a job's first
+// scores, last products and results add some 8000 to its eight tiles.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -125,9 +127,9 @@ absl::Status Load(const DeviceInfo& device) {
   return absl::OkStatus();
 }
 
-// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md): clocks for each
-// score, and for each tile of rows those in which products wait for its first scores and its last results. Few tiles
-// leave SMs idle, as nothing is cut along the keys.
+// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md): clocks for
+// each score, and for each tile of rows those in which products wait for its first scores and its last results. Few
+// tiles leave SMs idle, as nothing is cut along the keys.
 double Estimate(const AttentionProblem& p, const AttentionGeometry& g, const DeviceInfo& device) {
   constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.6, kClocksOfTile = 9500;
   const std::int64_t rows = KernelFor(p.q.dtype, g).rows;
@@ -145,8 +147,7 @@ double Estimate(const AttentionProblem& p, const AttentionGeometry& g, const Dev
   const double rate = std::clamp<double>(tiles, 1, device.multiprocessors) * (device.clock_khz * 1e-3);
   const double bytes = keys * static_cast<double>(g.kv_heads) * channels * 2;
   return kLaunchMicroseconds +
-         std::max(clocks / rate,
-                  bytes / (kShareOfMemory * static_cast<double>(device.memory_bytes_per_second) * 1e-6));
+         std::max(clocks / rate, bytes / (kShareOfMemory * static_cast<double>(device.memory_bytes_per_second) * 1e-6));
 }
 
 template <DataType kType>

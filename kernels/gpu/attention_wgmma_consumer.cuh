@@ -258,7 +258,8 @@ class Consumer {
     v_.Next();
   }
 
-  // Of the job's first tile of values: rows past the sequence's keys, which are another sequence's or padding, become zero.
+  // Of the job's first tile of values: rows past the sequence's keys, which are another sequence's or padding, become
+  // zero.
   __device__ void ZeroTail(const Job& job) {
     MbarrierWait(SharedAddress(&shared_.v_full[v_.index]), v_.parity);
     const std::uint32_t values = SharedAddress(shared_.v[v_.index]);

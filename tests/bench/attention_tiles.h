@@ -73,9 +73,7 @@ class TiledProblem {
     }
     tables_ = layout.At(static_cast<std::byte*>(table_));
   }
-  ~TiledProblem() {
-    (void)cudaFree(table_);
-  }
+  ~TiledProblem() { (void)cudaFree(table_); }
   TiledProblem(const TiledProblem&) = delete;
   TiledProblem& operator=(const TiledProblem&) = delete;
 
