@@ -78,8 +78,8 @@ __device__ inline uint4 LoadChunk(const char* from, std::int64_t stride, int cou
 
 // --- cp.async, where every line is aligned to 16 bytes ---------------------------------------------------------------
 
-// The chunks of each stage that one thread copies, one of every kLinesAtOnce-th line. From one chunk to the next, and from
-// the last of a stage to the first of the next stage, a pointer moves on.
+// The chunks of each stage that one thread copies, one of every kLinesAtOnce-th line. From one chunk to the next, and
+// from the last of a stage to the first of the next stage, a pointer moves on.
 template <typename Shared, int kThreads>
 class AsyncLoader {
  public:
@@ -99,9 +99,7 @@ class AsyncLoader {
   }
 
   // Whether all of a stage is there, if `k_left` elements of K are.
-  __device__ bool IsWhole(std::int64_t k_left) const {
-    return rows_ == Shared::kTileRows && k_left >= Shared::kTileK;
-  }
+  __device__ bool IsWhole(std::int64_t k_left) const { return rows_ == Shared::kTileRows && k_left >= Shared::kTileK; }
 
   // Part `part` of `parts` of a stage, into the one at `stage`, `when` it is whole. In their order, whole or not.
   __device__ void IssuePart(int part, int parts, std::uint32_t stage, bool when) {
@@ -134,8 +132,12 @@ class AsyncLoader {
   }
 
  private:
-  __device__ static int Line() { return static_cast<int>(threadIdx.x) / Shared::kChunks; }
-  __device__ static int Chunk() { return static_cast<int>(threadIdx.x) % Shared::kChunks; }
+  __device__ static int Line() {
+    return static_cast<int>(threadIdx.x) / Shared::kChunks;
+  }
+  __device__ static int Chunk() {
+    return static_cast<int>(threadIdx.x) % Shared::kChunks;
+  }
   __device__ static bool InTile(int i) {
     return Shared::kLines % kLinesAtOnce == 0 || Line() + i * kLinesAtOnce < Shared::kLines;
   }
@@ -192,8 +194,8 @@ struct RegisterLoader {
 
 // --- fragments -------------------------------------------------------------------------------------------------------
 
-// How a warp reads 16 rows and a step of K at a time, as mma.sync wants them: of A, or, kIsA not, of B, where registers 0
-// and 1 are the first 8 columns' and 2 and 3 the others'. All places are the lane's first one with bits of its chunk
+// How a warp reads 16 rows and a step of K at a time, as mma.sync wants them: of A, or, kIsA not, of B, where registers
+// 0 and 1 are the first 8 columns' and 2 and 3 the others'. All places are the lane's first one with bits of its chunk
 // turned over, and a constant: 16 lines further on, swizzles are the same.
 template <typename Shared, bool kIsA>
 class FragmentReader {

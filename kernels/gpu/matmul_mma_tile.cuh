@@ -1,6 +1,7 @@
 // matmul_*_mma_<M>x<N>x<K>: on tensor cores by mma.sync, for the sources that instantiate it (matmul_mma_<dtype>.cu).
 //   tile     kMmaTile[] of matmul_mma_plan.h: 32x32x32, 64x64x32 and 128x128x32 with 4 warps, 128x256x64 with 8
-//   memory   a ring of 2 to 4 stages of K in shared memory, swizzled (device/shared.cuh), filled by cp.async: 48 KiB each
+//   memory   a ring of 2 to 4 stages of K in shared memory, swizzled (device/shared.cuh), filled by cp.async: 48 KiB
+//   each
 //            for 128x256x64 in 16 bits. Where a line is not aligned to 16 bytes, or I8 and F32 lie across K, and on
 //            SM 7.5: through registers, a part of it between two steps of K
 //   sums     F32 or int32 in registers, steps of 32 bytes of K in order, whatever the tile; TF32 rounds its operands
@@ -9,7 +10,8 @@
 //   results  through shared memory, 16 rows of a warp at a time, in pieces of 16 bytes; or as sums to memory, for
 //            matmul_finish
 //   limits   none of shape; a block does one tile after another where a grid cannot hold them
-//   time     a stage of 128x256x64 in 16 bits is 256 mma.sync of a scheduler, 1650 clocks at 62 % of wgmma's rate, beside
+//   time     a stage of 128x256x64 in 16 bits is 256 mma.sync of a scheduler, 1650 clocks at 62 % of wgmma's rate,
+//   beside
 //            1400 clocks of shared memory (1024 of ldmatrix, 384 of copies) and 48 KiB from L2
 #pragma once
 
@@ -163,8 +165,7 @@ struct PartOfK {
 // and copies a part of the stage that is still to come: nothing but a barrier a stage stands between two products.
 template <typename Shape>
 __device__ inline void MultiplyAsync(const MmaProblem& p, const OperandView& a, const OperandView& b, PartOfK k,
-                                     std::uint32_t ring, const WarpReader<Shape>& reader,
-                                     WarpSums<Shape>& sums) {
+                                     std::uint32_t ring, const WarpReader<Shape>& reader, WarpSums<Shape>& sums) {
   constexpr std::int64_t kK = Shape::kTile.k;
   constexpr int kCopyParts = Shape::kSteps > 1 ? Shape::kSteps - 1 : 1;
   AsyncLoader<typename Shape::A, Shape::kThreads> load_a(a, k.begin);
@@ -219,8 +220,8 @@ __device__ inline void MultiplyAsync(const MmaProblem& p, const OperandView& a, 
   }
 }
 
-// The same through registers, where lines are not aligned. `busy`: any of the warp's results exist. Two stages, of which
-// one is filled while the other is read.
+// The same through registers, where lines are not aligned. `busy`: any of the warp's results exist. Two stages, of
+// which one is filled while the other is read.
 template <typename Shape>
 __device__ inline void MultiplyThroughRegisters(const MmaProblem& p, const OperandView& a, const OperandView& b,
                                                 PartOfK k, std::uint32_t ring, const WarpReader<Shape>& reader,
@@ -237,7 +238,7 @@ __device__ inline void MultiplyThroughRegisters(const MmaProblem& p, const Opera
 #pragma unroll 1
   for (std::int64_t k0 = k.begin + kK; k0 < k.end + kK; k0 += kK) {
     __syncthreads();  // the stage is there for all, and nobody reads the one before it any more
-    // Unrolled, the places of many chunks would be kept in registers that there are not.
+                      // Unrolled, the places of many chunks would be kept in registers that there are not.
 #pragma unroll 1
     for (int i = 0; i < Shape::kSteps; ++i) {
       StagePart<Shape> part;

@@ -36,7 +36,6 @@ std::vector<Candidate> Candidates() {
     return {{"128x80 overlap", Of<256, 80, 2, true, false, 1>()},
             {"128x80 overlap turns", Of<256, 80, 2, true, true, 1>()},
             {"128x64 overlap", Of<256, 64, 2, true, false, 1>()},
-            {"128x48 overlap 3 stages", Of<256, 48, 2, true, false, 1, 3>()},
             {"128x80 turns", Of<256, 80, 2, false, true, 1>()}};
   }
 }

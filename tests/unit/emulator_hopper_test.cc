@@ -311,7 +311,9 @@ TEST_F(EmulatorHopper, WgmmaIsTheProduct) {
           for (const bool b_mn_major : {false, true}) {
             const bool registers = a == 1, mn_major = a == 2;
             SCOPED_TRACE(std::to_string(span) + " bytes, " + std::to_string(n) + " columns" +
-                         (registers ? ", A in registers" : mn_major ? ", A MN-major" : "") +
+                         (registers  ? ", A in registers"
+                          : mn_major ? ", A MN-major"
+                                     : "") +
                          (b_mn_major ? ", B MN-major" : ""));
             ExpectProduct({half, n, span, registers, mn_major, b_mn_major, span == 64});
           }
