@@ -44,7 +44,7 @@ void ArriveAtNamed(void* const* lanes) {
   if (first.threads % kLanes != 0 || first.threads == 0 || first.threads > block.block_dim.x) {
     Fail("named barrier %u of %u threads", first.id, first.threads);
   }
-  NamedBarrier& barrier = block.named[first.id];
+  NamedBarrier& barrier = block.own().named[first.id];
   if (barrier.arrived > 0 && barrier.threads != first.threads) {
     Fail("named barrier %u has %u threads, and others said %u", first.id, first.threads, barrier.threads);
   }
@@ -75,7 +75,7 @@ Mbarrier& Block::MbarrierAt(std::uint32_t at, const char* what) {
 
 void MbarrierInit(std::uint32_t at, unsigned arrivals) {
   Block& block = TheBlock();
-  if (at % 8 != 0 || at + 8 > block.shared_bytes()) Fail("mbarrier.init at %u", at);
+  if (at % 8 != 0 || at < block.base() || at + 8 > block.base() + block.shared_bytes()) Fail("mbarrier.init at %u", at);
   if (arrivals == 0 || arrivals > kMaxArrivals) Fail("mbarrier.init of %u arrivals", arrivals);
   const auto index = static_cast<unsigned>(block.mbarriers.size());
   if (index >= kMaxMbarriers) Fail("mbarrier.init: the emulator has %u", kMaxMbarriers);
@@ -133,7 +133,7 @@ void NamedSync(unsigned id, unsigned threads) {
   Block& block = TheBlock();
   NamedLane lane{id, threads, 0};
   Collective("bar.sync", &lane, ArriveAtNamed);
-  const NamedBarrier& barrier = block.named[id];
+  const NamedBarrier& barrier = block.own().named[id];
   block.WaitUntil([&] { return barrier.generation != lane.generation; }, "bar.sync", id);
   block.hazards.Acquire(block.warp(), barrier.completed);
 }
@@ -151,11 +151,25 @@ void SetMaxRegisters(unsigned count, bool increase) {
   if (block.lane() == 0) {
     if (increase ? count < own : count > own) Fail("setmaxnreg from %u to %u", own, count);
     const std::int64_t more = (static_cast<std::int64_t>(count) - own) * kLanes;
-    block.WaitUntil([&] { return block.free_registers >= more; }, "setmaxnreg", count);
-    block.free_registers -= more;
+    std::int64_t& free = block.own().free_registers;
+    block.WaitUntil([&] { return free >= more; }, "setmaxnreg", count);
+    free -= more;
     own = count;
   }
   Collective("setmaxnreg", nullptr, [](void* const*) {});
+}
+
+unsigned ClusterRank() {
+  return TheBlock().rank();
+}
+
+void ClusterSync() {
+  TheBlock().ArriveAtCluster();
+}
+
+void MbarrierArriveAt(std::uint32_t at, unsigned rank) {
+  constexpr const char* kWhat = "mbarrier.arrive in a cluster";
+  Arrive(TheBlock().PlaceIn(rank, at, kWhat), 0, kWhat);
 }
 
 bool ElectOne() {

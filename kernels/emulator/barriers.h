@@ -1,10 +1,11 @@
 // Barriers in shared memory and by number, and what else threads of a block agree on from SM 9.0 on. By the PTX ISA
-// ("Parallel Synchronization and Communication Instructions"); clusters are not emulated.
+// ("Parallel Synchronization and Communication Instructions").
 //
 // What ends the process: an mbarrier that was not initialised, or whose init a user cannot know of; more arrivals than
 // a phase has; more bytes than a transaction count holds; a wait that nothing can end; copies that complete on an
 // mbarrier whose init was not fenced; the same warp twice at a named barrier, or warps that disagree on its threads;
-// setmaxnreg with a number that it does not take, in the wrong direction, or without its warpgroup.
+// setmaxnreg with a number that it does not take, in the wrong direction, or without its warpgroup; an arrival at a
+// block that has left its cluster.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,12 @@ void FenceProxyAsync();
 // bar.sync and bar.arrive of a warp; `threads`: of all warps that come, waiting or not.
 void NamedSync(unsigned id, unsigned threads);
 void NamedArrive(unsigned id, unsigned threads);
+
+// %cluster_ctarank; barrier.cluster.arrive and .wait; mbarrier.arrive on the barrier at the same place of another
+// block.
+unsigned ClusterRank();
+void ClusterSync();
+void MbarrierArriveAt(std::uint32_t at, unsigned rank);
 
 // setmaxnreg.inc or .dec: the warp waits until the block has that many registers for it.
 void SetMaxRegisters(unsigned count, bool increase);

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kGranule = 16;
 constexpr int kPoison = 0xff;  // NaN in every floating type
 constexpr std::int64_t kRegistersOfSm = 65536;
+constexpr unsigned kMaxCluster = 8;
 
 thread_local Block block_of_thread;
 
@@ -23,51 +24,55 @@ Block& TheBlock() {
   return block_of_thread;
 }
 
-void Block::Run(const char* kernel, Index3 grid_dim, Index3 dim, std::size_t shared_bytes,
+void Block::Run(const char* kernel, Index3 grid_dim, Index3 dim, std::size_t shared_bytes, unsigned cluster,
                 const std::function<void()>& thread) {
   kernel_ = kernel;
   entry_ = &thread;
   grid = grid_dim;
   block_dim = dim;
-  if (dim.y != 1 || dim.z != 1 || dim.x == 0 || dim.x > 1024 || dim.x % kLanes != 0 || grid.x == 0) {
-    std::fprintf(stderr, "emulator: %s: launched with %u x %u x %u threads and %u blocks\n", kernel, dim.x, dim.y,
-                 dim.z, grid.x);
+  cluster_ = cluster;
+  if (dim.y != 1 || dim.z != 1 || dim.x == 0 || dim.x > 1024 || dim.x % kLanes != 0 || grid.x == 0 || cluster == 0 ||
+      cluster > kMaxCluster || grid.x % cluster != 0 || cluster * dim.x > kMaxWarps * kLanes) {
+    std::fprintf(stderr, "emulator: %s: launched with %u x %u x %u threads and %u blocks in clusters of %u\n", kernel,
+                 dim.x, dim.y, dim.z, grid.x, cluster);
     std::abort();
   }
-  while (fibers_.size() < dim.x) fibers_.push_back(std::make_unique<Fiber>());
+  while (fibers_.size() < cluster * dim.x) fibers_.push_back(std::make_unique<Fiber>());
   constexpr std::size_t kAlignment = 1024;
   shared_bytes_ = shared_bytes;
-  memory_.assign(shared_bytes + kAlignment, std::byte{kPoison});
+  stride_ = static_cast<std::uint32_t>((shared_bytes + kAlignment - 1) / kAlignment * kAlignment);
+  memory_.assign(cluster * stride_ + kAlignment, std::byte{kPoison});
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
   shared_ = memory_.data() + ((address + kAlignment - 1) / kAlignment * kAlignment - address);
   launch_order_ = order == Order::kVaried ? static_cast<Order>(launch_++ % 3) : order;
   ++counters.launches;
   running_ = true;
-  for (block.z = 0; block.z < grid.z; ++block.z) {
-    for (block.y = 0; block.y < grid.y; ++block.y) {
-      for (block.x = 0; block.x < grid.x; ++block.x) RunBlock();
+  Index3 first;
+  for (first.z = 0; first.z < grid.z; ++first.z) {
+    for (first.y = 0; first.y < grid.y; ++first.y) {
+      for (first.x = 0; first.x < grid.x; first.x += cluster) RunCluster(first);
     }
   }
   running_ = false;
 }
 
-void Block::RunBlock() {
-  ++counters.blocks;
-  const unsigned threads = block_dim.x;
+void Block::RunCluster(const Index3& first) {
+  counters.blocks += cluster_;
+  const unsigned threads = cluster_ * block_dim.x;
   threads_.assign(threads, Thread{});
   warps_.assign(threads / kLanes, Warp{});
-  hazards.Reset(shared_bytes_, threads / kLanes);
+  hazards.Reset((cluster_ - 1) * stride_ + shared_bytes_, threads / kLanes);
   mbarriers.clear();
-  for (NamedBarrier& barrier : named) barrier = {};
-  const unsigned each = std::min(255u, static_cast<unsigned>(kRegistersOfSm / threads)) / 8 * 8;
+  const unsigned each = std::min(255u, static_cast<unsigned>(kRegistersOfSm / block_dim.x)) / 8 * 8;
   registers.assign(threads / kLanes, each);
-  free_registers = 0;  // a block has those that it started with
-  std::memset(shared_, kPoison, shared_bytes_);
+  members_.assign(cluster_, Member{.live = block_dim.x});  // none has registers but those that it started with
+  std::memset(shared_, kPoison, cluster_ * stride_);
   live_ = threads;
-  at_barrier_ = 0;
+  at_cluster_ = 0;
   last_warp_ = launch_order_ == Order::kDescending ? 0 : static_cast<unsigned>(warps_.size()) - 1;
   for (unsigned i = 0; i < threads; ++i) {
-    threads_[i].index = {i, 0, 0};
+    threads_[i].index = {i % block_dim.x, 0, 0};
+    threads_[i].block = {first.x + i / block_dim.x, first.y, first.z};
     fibers_[i]->Start(
         [](void* self) {
           auto* const b = static_cast<Block*>(self);
@@ -129,8 +134,13 @@ void Block::Deliver() {
 }
 
 void Block::FailStuck() {
-  std::fprintf(stderr, "emulator: %s block %u: nobody can go on: %u of %u threads are at a barrier", kernel_, block.x,
-               at_barrier_, live_);
+  std::fprintf(stderr, "emulator: %s block %u: nobody can go on: %u of %u threads are at a barrier", kernel_,
+               threads_[0].block.x, members_[0].at_barrier, members_[0].live);
+  for (unsigned rank = 1; rank < cluster_; ++rank) {
+    std::fprintf(stderr, "; of block %u, %u of %u", threads_[0].block.x + rank, members_[rank].at_barrier,
+                 members_[rank].live);
+  }
+  if (at_cluster_ > 0) std::fprintf(stderr, "; %u of %u are at the cluster's", at_cluster_, live_);
   for (unsigned w = 0; w < warps_.size(); ++w) {
     if (warps_[w].arrived > 0) {
       std::fprintf(stderr, "; %u lanes of warp %u are at %s", warps_[w].arrived, w, warps_[w].what);
@@ -173,31 +183,64 @@ void Block::Leave() {
   if (warps_[warp()].arrived > 0) Fail("left while %s waits for it", warps_[warp()].what);
   LeaveWarpgroup(*this);
   --live_;
-  if (live_ > 0 && at_barrier_ == live_) ReleaseBarrier();
+  --own().live;
+  if (own().live > 0 && own().at_barrier == own().live) ReleaseBarrier(rank());
+  if (live_ > 0 && at_cluster_ == live_) ReleaseCluster();
   GiveWay(State::kLeft);
 }
 
-void Block::ReleaseBarrier() {
-  at_barrier_ = 0;
-  barrier_any_ = barrier_next_;
-  hazards.JoinAll();
+void Block::ReleaseBarrier(unsigned rank) {
+  members_[rank].at_barrier = 0;
+  members_[rank].any = members_[rank].next;
+  const unsigned first = rank * block_dim.x;
+  hazards.JoinAll(first / kLanes, block_dim.x / kLanes);
   ++counters.barriers;
-  for (Thread& t : threads_) {
-    if (t.state == State::kAtBarrier) t.state = State::kReady;
+  for (unsigned i = first; i < first + block_dim.x; ++i) {
+    if (threads_[i].state == State::kAtBarrier) threads_[i].state = State::kReady;
   }
 }
 
 void Block::Arrive(bool value, const char* what) {
-  if (at_barrier_ == 0) {
-    barrier_ = what;
-    barrier_next_ = false;
+  Member& m = own();
+  if (m.at_barrier == 0) {
+    m.barrier = what;
+    m.next = false;
   }
-  if (barrier_ != what) Fail("is at %s and others at %s", what, barrier_);
-  barrier_next_ = barrier_next_ || value;
-  if (++at_barrier_ == live_) {
-    ReleaseBarrier();
+  if (m.barrier != what) Fail("is at %s and others at %s", what, m.barrier);
+  m.next = m.next || value;
+  if (++m.at_barrier == m.live) {
+    ReleaseBarrier(rank());
   } else {
     GiveWay(State::kAtBarrier);
+  }
+}
+
+void Block::ReleaseCluster() {
+  at_cluster_ = 0;
+  hazards.JoinAll(0, warps());
+  for (Thread& t : threads_) {
+    if (t.state == State::kAtCluster) t.state = State::kReady;
+  }
+}
+
+void Block::ArriveAtCluster() {
+  if (++at_cluster_ == live_) {
+    ReleaseCluster();
+  } else {
+    GiveWay(State::kAtCluster);
+  }
+}
+
+std::uint32_t Block::PlaceIn(unsigned other, std::uint32_t offset, const char* what) const {
+  if (other >= cluster_) Fail("%s of block %u of a cluster of %u", what, other, cluster_);
+  if (members_[other].live == 0) Fail("%s of block %u of the cluster, which has left", what, other);
+  return offset - base() + other * stride_;
+}
+
+// Ordinary accesses are of the block's own memory.
+void Block::CheckOwn(std::uint32_t offset, std::size_t bytes, const char* what) const {
+  if (offset < base() || offset + bytes > base() + shared_bytes_) {
+    Fail("%s at %u: shared memory has %zu bytes", what, offset - base(), shared_bytes_);
   }
 }
 
@@ -218,7 +261,14 @@ void Block::Collect(const char* what, void* lane, void (*all)(void* const*)) {
   }
 }
 
+const std::byte* Block::Read(std::uint32_t offset, std::size_t bytes, const char* what) {
+  CheckOwn(offset, bytes, what);
+  hazards.Read(warp(), offset, bytes, what);
+  return shared_ + offset;
+}
+
 std::byte* Block::Written(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes) {
+  CheckOwn(offset, bytes, what);
   hazards.Write(warp(), lanes == 0 ? 1u << lane() : lanes, offset, bytes, what);
   return shared_ + offset;
 }
@@ -263,15 +313,16 @@ void ResetCounters() {
   block_of_thread.counters = {};
 }
 
-void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
-  block_of_thread.Run(kernel, grid, block, shared_bytes, thread);
+void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread,
+         unsigned cluster) {
+  block_of_thread.Run(kernel, grid, block, shared_bytes, cluster, thread);
 }
 
 const Index3& ThreadIndex() {
   return block_of_thread.thread_index();
 }
 const Index3& BlockIndex() {
-  return block_of_thread.block;
+  return block_of_thread.block_index();
 }
 const Index3& BlockDim() {
   return block_of_thread.block_dim;
@@ -286,7 +337,7 @@ void Barrier() {
 
 bool BarrierOr(bool value) {
   block_of_thread.Arrive(value, "__syncthreads_or");
-  return block_of_thread.any();
+  return block_of_thread.own().any;
 }
 
 void Collective(const char* what, void* lane, void (*all)(void* const*)) {
@@ -294,20 +345,19 @@ void Collective(const char* what, void* lane, void (*all)(void* const*)) {
 }
 
 std::byte* SharedMemory() {
-  return block_of_thread.shared();
+  return block_of_thread.shared() + block_of_thread.base();
 }
 
 std::uint32_t SharedOffset(const void* address) {
-  const auto distance = static_cast<const std::byte*>(address) - block_of_thread.shared();
+  const auto distance = static_cast<const std::byte*>(address) - SharedMemory();
   if (distance < 0 || static_cast<std::size_t>(distance) >= block_of_thread.shared_bytes()) {
     Fail("%p is not in shared memory", address);
   }
-  return static_cast<std::uint32_t>(distance);
+  return block_of_thread.base() + static_cast<std::uint32_t>(distance);
 }
 
 const std::byte* ReadShared(std::uint32_t offset, std::size_t bytes, const char* what) {
-  block_of_thread.hazards.Read(block_of_thread.warp(), offset, bytes, what);
-  return block_of_thread.shared() + offset;
+  return block_of_thread.Read(offset, bytes, what);
 }
 std::byte* WriteShared(std::uint32_t offset, std::size_t bytes, const char* what, unsigned lanes) {
   return block_of_thread.Written(offset, bytes, what, lanes);
@@ -325,7 +375,7 @@ void WaitCopies(unsigned newest) {
 
 void Fail(const char* format, ...) {
   if (block_of_thread.running()) {
-    std::fprintf(stderr, "emulator: %s block %u thread %u: ", block_of_thread.kernel(), block_of_thread.block.x,
+    std::fprintf(stderr, "emulator: %s block %u thread %u: ", block_of_thread.kernel(), block_of_thread.block_index().x,
                  block_of_thread.thread_index().x);
   } else {
     std::fprintf(stderr, "emulator: ");

@@ -55,8 +55,9 @@ Counters& Counts();
 void ResetCounters();
 
 // Calls `thread` as every thread of every block. `shared_bytes`: of dynamic shared memory. One-dimensional blocks,
-// whole warps.
-void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+// whole warps. `cluster`: blocks that run together, one beside the other along x.
+void Run(const char* kernel, Index3 grid, Index3 block, std::size_t shared_bytes, const std::function<void()>& thread,
+         unsigned cluster = 1);
 
 // --- Of the running thread: for the device's names (cuda/cuda_runtime.h) and primitives (kernels/gpu/device)
 // ----------
@@ -74,7 +75,8 @@ bool BarrierOr(bool value);
 // lanes 0..31, and everyone goes on. Lanes must agree on `what`, compared as a pointer.
 void Collective(const char* what, void* lane, void (*all)(void* const* lanes));
 
-// The block's dynamic shared memory, aligned to 1024, and places in it by their distance from its start.
+// The block's dynamic shared memory, aligned to 1024, and places in it by their distance from the start of that of its
+// cluster's first block.
 std::byte* SharedMemory();
 std::uint32_t SharedOffset(const void* address);
 

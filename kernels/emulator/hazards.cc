@@ -27,10 +27,10 @@ void Hazards::Release(unsigned warp, Clock& into) {
   ++clocks_[warp].at[warp];
 }
 
-void Hazards::JoinAll() {
+void Hazards::JoinAll(unsigned first, unsigned count) {
   Clock all;
-  for (unsigned w = 0; w < warps_; ++w) Release(w, all);
-  for (unsigned w = 0; w < warps_; ++w) Acquire(w, all);
+  for (unsigned w = first; w < first + count; ++w) Release(w, all);
+  for (unsigned w = first; w < first + count; ++w) Acquire(w, all);
 }
 
 void Hazards::Fence(unsigned warp, unsigned lane) {

@@ -35,8 +35,8 @@ class Hazards {
   // What the warp knows goes on to whoever acquires `into`; what it does from now on does not.
   void Release(unsigned warp, Clock& into);
   void Acquire(unsigned warp, const Clock& from) { clocks_[warp].Join(from); }
-  // __syncthreads.
-  void JoinAll();
+  // __syncthreads of warps first .. first + count - 1.
+  void JoinAll(unsigned first, unsigned count);
   // fence.proxy.async of a lane.
   void Fence(unsigned warp, unsigned lane);
 

@@ -56,13 +56,15 @@ void Fill(const TensorMap& map, const std::vector<std::int32_t>& at, std::uint32
   }
 }
 
-}  // namespace
-
-void TensorLoad(std::uint32_t to, const CUtensorMap& map_bits, unsigned rank, const std::int32_t* at,
-                std::uint32_t mbarrier) {
-  Block& block = TheBlock();
+TensorMap MapOf(const CUtensorMap& bits) {
   TensorMap map;
-  std::memcpy(&map, &map_bits, sizeof(map));
+  std::memcpy(&map, &bits, sizeof(map));
+  return map;
+}
+
+// To one block.
+void Load(std::uint32_t to, const TensorMap& map, unsigned rank, const std::int32_t* at, std::uint32_t mbarrier) {
+  Block& block = TheBlock();
   if (map.magic != kMagic || map.rank != rank) Fail("cp.async.bulk.tensor.%ud with another kind of map", rank);
   if (to % (map.span == 16 ? 128 : 8 * map.span) != 0) {
     Fail("cp.async.bulk.tensor to %u: not where a swizzle of %u bytes begins", to, map.span);
@@ -82,6 +84,23 @@ void TensorLoad(std::uint32_t to, const CUtensorMap& map_bits, unsigned rank, co
     barrier.coming.at[actor] = barrier.copies;
     CompleteBytes(barrier, static_cast<std::int64_t>(size));
   });
+}
+
+}  // namespace
+
+void TensorLoad(std::uint32_t to, const CUtensorMap& map, unsigned rank, const std::int32_t* at,
+                std::uint32_t mbarrier) {
+  Load(to, MapOf(map), rank, at, mbarrier);
+}
+
+void TensorLoadToAll(std::uint32_t to, const CUtensorMap& map, unsigned rank, const std::int32_t* at,
+                     std::uint32_t mbarrier, std::uint16_t blocks) {
+  constexpr const char* kWhat = "cp.async.bulk.tensor";
+  const Block& block = TheBlock();
+  for (unsigned other = 0; other < 16; ++other) {
+    if ((blocks >> other & 1) == 0) continue;
+    Load(block.PlaceIn(other, to, kWhat), MapOf(map), rank, at, block.PlaceIn(other, mbarrier, kWhat));
+  }
 }
 
 }  // namespace kernd::emulator

@@ -15,6 +15,9 @@ namespace kernd::emulator {
 // offsets in shared memory; `at`: the box's first element, innermost dimension first, which may lie outside.
 void TensorLoad(std::uint32_t to, const CUtensorMap& map, unsigned rank, const std::int32_t* at,
                 std::uint32_t mbarrier);
+// With .multicast::cluster: to the same place of each block of the cluster whose bit is set, for its own mbarrier.
+void TensorLoadToAll(std::uint32_t to, const CUtensorMap& map, unsigned rank, const std::int32_t* at,
+                     std::uint32_t mbarrier, std::uint16_t blocks);
 
 // Where byte `offset` of shared memory is with a swizzle over 32, 64 or 128 bytes; 16: none.
 inline std::uint32_t Swizzled(std::uint32_t offset, unsigned span) {

@@ -19,13 +19,15 @@ constexpr unsigned kDepth = 16, kMaxN = 256, kRows = 16;  // rows: of a warp
 struct Operand {
   std::uint32_t start, leading, stride, span;  // span: of the swizzle; 16: none
 
-  static Operand Of(std::uint64_t descriptor) {
+  // `base`: where the block's shared memory begins. A descriptor has the last 18 bits of a place in it.
+  static Operand Of(std::uint64_t descriptor, std::uint32_t base) {
     const auto field = [descriptor](unsigned from, unsigned bits) {
       return static_cast<std::uint32_t>(descriptor >> from & ((1u << bits) - 1));
     };
     if (field(49, 3) != 0) Fail("wgmma: base offset %u: the emulator has 0", field(49, 3));
     const std::uint32_t spans[] = {16, 128, 64, 32};
-    return {field(0, 14) * 16, field(16, 14) * 16, field(32, 14) * 16, spans[field(62, 2)]};
+    const std::uint32_t start = base + ((field(0, 14) * 16 - base) & 0x3ffff);
+    return {start, field(16, 14) * 16, field(32, 14) * 16, spans[field(62, 2)]};
   }
 
   // Byte offset of element (row, k), row being along M or N, as the canonical layouts have it.
@@ -145,7 +147,7 @@ WarpgroupState& All() {
   Block& block = TheBlock();
   if (block.warpgroups == nullptr) {
     block.warpgroups = std::make_unique<WarpgroupState>();
-    const std::size_t warps = block.block_dim.x / kLanes;
+    const std::size_t warps = block.warps();
     block.warpgroups->warps.resize(warps);
     block.warpgroups->log.resize((warps + 3) / 4);
     block.warpgroups->first.resize((warps + 3) / 4);
@@ -167,7 +169,7 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
   const unsigned n = s.n;
   std::vector<float>& b = op.shared->b;
   if (b.empty()) {
-    const Operand from = Operand::Of(s.b);
+    const Operand from = Operand::Of(s.b, TheBlock().base());
     b.resize(std::size_t{kDepth} * n);
     for (unsigned k = 0; k < kDepth; ++k) {
       for (unsigned j = 0; j < n; ++j) {
@@ -186,7 +188,7 @@ void Multiply(WarpState& warp, const Op& op, unsigned in_group) {
       }
     }
   } else {
-    const Operand from_a = Operand::Of(s.a);
+    const Operand from_a = Operand::Of(s.a, TheBlock().base());
     for (unsigned i = 0; i < kRows; ++i) {
       for (unsigned k = 0; k < kDepth; ++k) {
         a[i][k] = InShared(s.type, from_a.At(s.a_mn_major, kRows * in_group + i, k));
@@ -254,8 +256,8 @@ void IssueOp(void* const* lanes) {
       for (unsigned k = 0; k < kDepth; k += mn_major ? 1 : 8) op.reads.push_back(from.At(mn_major, first + i, k));
     }
   };
-  read(Operand::Of(shape.b), shape.b_mn_major, 0, shape.n);
-  if (!shape.a_registers) read(Operand::Of(shape.a), shape.a_mn_major, kRows * in_group, kRows);
+  read(Operand::Of(shape.b, block.base()), shape.b_mn_major, 0, shape.n);
+  if (!shape.a_registers) read(Operand::Of(shape.a, block.base()), shape.a_mn_major, kRows * in_group, kRows);
   for (const std::uint32_t offset : op.reads) block.hazards.BeginAsyncRead(block.warp(), offset, "wgmma");
   warp.open.push_back(std::move(op));
   ++block.counters.wgmma;

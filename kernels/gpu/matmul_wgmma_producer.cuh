@@ -14,6 +14,8 @@ class Producer {
   }
 
   __device__ void Run() {
+    PrefetchTensorMap(p_.a.map);
+    PrefetchTensorMap(p_.b.map);
     ForEachTile<S>(p_, [this](const Work& work) {
       const int a_item = static_cast<int>(OffsetOf(p_.a.item_of, work.item));
       const int b_item = static_cast<int>(OffsetOf(p_.b.item_of, work.item));

@@ -36,8 +36,7 @@ __device__ inline void SyncCluster() {
 }
 
 template <typename S>
-__global__ void __cluster_dims__(S::kCluster, 1, 1) __launch_bounds__(S::kThreads, 1)
-    MatmulWgmma(const __grid_constant__ WgmmaMatmul p) {
+__global__ void __launch_bounds__(S::kThreads, 1) MatmulWgmma(const __grid_constant__ WgmmaMatmul p) {
   auto& shared = *static_cast<Shared<S>*>(DynamicShared());
   if (threadIdx.x == 0) InitBarriers(shared);
   __syncthreads();
@@ -65,7 +64,7 @@ WgmmaMatmulKernel KernelOf() {
       .load = [] { return AllowSharedMemory(MatmulWgmma<S>, kBytes); },
       .launch =
           [](const WgmmaMatmul& p, unsigned blocks, Stream stream) {
-            return LaunchKernel("MatmulWgmma", MatmulWgmma<S>, blocks, S::kThreads, kBytes, stream, p);
+            return LaunchClusters("MatmulWgmma", MatmulWgmma<S>, S::kCluster, blocks, S::kThreads, kBytes, stream, p);
           }};
 }
 

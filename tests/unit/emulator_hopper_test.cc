@@ -181,6 +181,82 @@ TEST_F(EmulatorHopper, PhasesTakeTurns) {
   });
 }
 
+// Each block of a cluster copies a half for both, again and again; a block's buffer is free when both have read theirs.
+TEST_F(EmulatorHopper, ClustersShareCopies) {
+  const Tensor tensor({64, 64, 1, 1}, {64, 4096, 4096});
+  CUtensorMap map;
+  ASSERT_EQ(tensor.Map(map, {64, 1, 1, 1}, CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_SUCCESS);
+  InEveryOrder([&] {
+    constexpr std::uint32_t kRounds = 5, kFull = 512, kEmpty = 520;
+    unsigned reads = 0;
+    emulator::Run(
+        "test", {.x = 4}, {.x = 64}, 1024,
+        [&] {
+          const unsigned rank = ClusterRank();
+          EXPECT_EQ(rank, BlockIndex().x % 2);
+          const std::uint32_t base = SharedOffset(SharedMemory()), full = base + kFull, empty = base + kEmpty;
+          if (Thread() == 0) {
+            InitFenced(full, 1);
+            InitFenced(empty, 2);
+          }
+          ClusterSync();
+          for (unsigned round = 0; round < kRounds; ++round) {
+            if (Thread() == 0) {
+              MbarrierWait(empty, round % 2 ^ 1);
+              MbarrierArriveExpect(full, 256);
+              const std::int32_t at[4] = {0, static_cast<std::int32_t>(8 * round + BlockIndex().x), 0, 0};
+              TensorLoadToAll(base + 128 * rank, map, 4, at, full, 3);
+            } else if (Warp() == 1) {
+              MbarrierWait(full, round % 2);
+              const unsigned half = Thread() / 16 % 2, chunk = Thread() % 8;
+              std::uint16_t got;
+              std::memcpy(&got, ReadShared(base + 128 * half + 16 * chunk, 16, "test"), 2);
+              EXPECT_EQ(got, tensor.At({8 * chunk, 8 * round + BlockIndex().x / 2 * 2 + half, 0, 0}));
+              ++reads;
+              WarpBarrier();
+              if (Thread() % 32 < 2) MbarrierArriveAt(empty, Thread() % 32);
+            }
+          }
+          ClusterSync();
+        },
+        2);
+    EXPECT_EQ(reads, 4 * 32 * kRounds);
+  });
+}
+
+TEST_F(EmulatorHopperDeathTest, ClusterMisuse) {
+  SetOrder(Order::kAscending);
+  const auto run = [](const std::function<void()>& thread) {
+    emulator::Run("test", {.x = 2}, {.x = 32}, 1024, thread, 2);
+  };
+  const auto init = [] {
+    if (Thread() == 0) InitFenced(SharedOffset(SharedMemory()), 1);
+    ClusterSync();
+  };
+  EXPECT_DEATH(run([&] {
+                 init();
+                 if (ClusterRank() == 1) return;
+                 ClusterSync();
+                 MbarrierArriveAt(0, 1);
+               }),
+               "block 1 of the cluster, which has left");
+  EXPECT_DEATH(run([&] {
+                 if (Thread() == 0) InitFenced(SharedOffset(SharedMemory()), 1);
+                 if (ClusterRank() == 1 && Thread() == 0) MbarrierArriveAt(SharedOffset(SharedMemory()), 0);
+               }),
+               "where there is no mbarrier");
+  EXPECT_DEATH(run([&] {
+                 init();
+                 if (ClusterRank() == 1) ReadShared(0, 16, "a load");
+               }),
+               "a load at .*shared memory has 1024 bytes");
+  EXPECT_DEATH(run([&] {
+                 init();
+                 MbarrierArriveAt(SharedOffset(SharedMemory()), 2);
+               }),
+               "block 2 of a cluster of 2");
+}
+
 TEST_F(EmulatorHopper, NamedBarriersAndRegistersAndElection) {
   InEveryOrder([] {
     std::vector<int> elected(12);

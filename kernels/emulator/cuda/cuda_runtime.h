@@ -19,7 +19,6 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
 // Arrays of a fixed size: blocks of a host thread run one after the other. Dynamic shared memory: DynamicShared().
 #define __shared__ static thread_local
 

@@ -1,5 +1,5 @@
 // Blocks of a cluster, from SM 9.0 on: who they are, how they wait for one another, and barriers of each other's shared
-// memory. Shared memory of all has the same places. The emulator has no clusters.
+// memory. Shared memory of all has the same places.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace kernd::gpu {
 // The block's number in its cluster.
 __device__ inline unsigned ClusterRank() {
 #ifdef KERND_EMULATOR
-  return 0;
+  return emulator::ClusterRank();
 #else
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -22,7 +22,7 @@ __device__ inline unsigned ClusterRank() {
 // barrier.cluster: until all threads of the cluster that have not left are here.
 __device__ inline void ClusterSync() {
 #ifdef KERND_EMULATOR
-  emulator::Fail("a cluster");
+  emulator::ClusterSync();
 #else
   asm volatile(
       "barrier.cluster.arrive.release;\n"
@@ -32,9 +32,9 @@ __device__ inline void ClusterSync() {
 }
 
 // MbarrierArrive on the barrier at the same place of block `rank`.
-__device__ inline void MbarrierArriveAt([[maybe_unused]] std::uint32_t at, [[maybe_unused]] unsigned rank) {
+__device__ inline void MbarrierArriveAt(std::uint32_t at, unsigned rank) {
 #ifdef KERND_EMULATOR
-  emulator::Fail("a cluster");
+  emulator::MbarrierArriveAt(at, rank);
 #else
   asm volatile(
       "{\n"

@@ -12,6 +12,13 @@
 
 namespace kernd::gpu {
 
+// prefetch.tensormap: the first copy by the map need not wait for it.
+__device__ inline void PrefetchTensorMap([[maybe_unused]] const CUtensorMap& map) {
+#ifndef KERND_EMULATOR
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
 // cp.async.bulk.tensor.4d: the box whose first element is (x, y, z, w), innermost dimension first, goes to `to`, x
 // fastest. Elements outside of the tensor are 0 and count as bytes. `to`: aligned to 1024 bytes with a swizzle of 128.
 __device__ inline void TensorLoad(std::uint32_t to, const CUtensorMap& map, std::uint32_t mbarrier, int x, int y, int z,
@@ -30,12 +37,11 @@ __device__ inline void TensorLoad(std::uint32_t to, const CUtensorMap& map, std:
 
 // The same to the same places of all blocks of the cluster whose bits are set in `blocks`: each gets the bytes, and its
 // mbarrier counts them.
-__device__ inline void TensorLoadToAll([[maybe_unused]] std::uint32_t to, [[maybe_unused]] const CUtensorMap& map,
-                                       [[maybe_unused]] std::uint32_t mbarrier, [[maybe_unused]] int x,
-                                       [[maybe_unused]] int y, [[maybe_unused]] int z, [[maybe_unused]] int w,
-                                       [[maybe_unused]] std::uint16_t blocks) {
+__device__ inline void TensorLoadToAll(std::uint32_t to, const CUtensorMap& map, std::uint32_t mbarrier, int x, int y,
+                                       int z, int w, std::uint16_t blocks) {
 #ifdef KERND_EMULATOR
-  emulator::Fail("a cluster");
+  const std::int32_t at[4] = {x, y, z, w};
+  emulator::TensorLoadToAll(to, map, 4, at, mbarrier, blocks);
 #else
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
