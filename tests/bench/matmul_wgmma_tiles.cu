@@ -15,29 +15,13 @@
 #include "absl/status/status.h"
 #include "kernd/kernels/gpu.h"
 #include "kernels/gpu/cuda.h"
-#include "kernels/gpu/matmul_wgmma_tile.cuh"
+#include "tests/support/matmul_wgmma_candidates.cuh"
 
 namespace kernd::gpu {
 namespace {
 
 constexpr int kRounds = 7, kSamples = 4096;
 constexpr double kRoundSeconds = 0.02;
-
-struct Candidate {
-  const char* name;  // tile, stages, blocks of a cluster, clusters below one another that run together
-  WgmmaMatmulKernels kernels;
-  std::int64_t group;
-};
-
-template <unsigned kN, unsigned kStages, unsigned kCluster>
-constexpr WgmmaMatmulKernels Of = matmul_wgmma::KernelFor<DataType::kBF16, kN, kStages, kCluster>;
-
-constexpr Candidate kCandidates[] = {
-    {"128x256 4 stages group 8", Of<256, 4, 1>, 8},           {"128x256 4 stages group 16", Of<256, 4, 1>, 16},
-    {"128x256 3 stages group 8", Of<256, 3, 1>, 8},           {"128x256 4 stages cluster 2 group 4", Of<256, 4, 2>, 4},
-    {"128x256 4 stages cluster 2 group 8", Of<256, 4, 2>, 8}, {"128x128 6 stages group 8", Of<128, 6, 1>, 8},
-    {"128x128 6 stages cluster 2 group 8", Of<128, 6, 2>, 8},
-};
 
 // Uniform in [-1, 1).
 __global__ void Fill(__nv_bfloat16* to, std::int64_t count, std::uint64_t seed) {
@@ -132,7 +116,7 @@ void TimeAll(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_b, c
   Fill<<<1024, 256>>>(b.as<__nv_bfloat16>(), k * n, 1u << 30);
 
   std::vector<Entry> entries;
-  for (const Candidate& candidate : kCandidates) {
+  for (const matmul_wgmma::Candidate& candidate : matmul_wgmma::kCandidates) {
     const WgmmaMatmulKernel kernel = candidate.kernels({.a_along_k = true, .b_along_k = transpose_b});
     if (const absl::Status loaded = kernel.load(); !loaded.ok()) {
       std::fprintf(stderr, "%s: %s\n", candidate.name, std::string(loaded.message()).c_str());

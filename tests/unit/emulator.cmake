@@ -24,9 +24,10 @@ set_tests_properties(matmul_emulated_test PROPERTIES ENVIRONMENT "GTEST_FILTER=M
 All/MatmulGpuLayouts.*:Blocks/MatmulGpuRandom.*/0:Blocks/MatmulGpuRandom.*/1:MatmulGpu.*-MatmulGpuInvariance.RowsDo*:\
 MatmulGpu.I8Wraps*:MatmulGpu.LargerThan*:MatmulGpu.MoreItems*")
 
-# Shapes that no variant has, instantiated in the test itself.
-kernd_test(attention_wgmma_shapes_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/attention_wgmma_shapes_test.cc
-  DEPS kernd_emulated_kernels kernd_test_emulated_device)
-target_include_directories(attention_wgmma_shapes_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/emulator/cuda)
-target_compile_options(attention_wgmma_shapes_test PRIVATE
-  -include ${PROJECT_SOURCE_DIR}/kernels/emulator/cuda/cuda_runtime.h -Wno-unknown-pragmas -Wno-psabi)
+# Shapes that no variant has, instantiated in the tests themselves.
+foreach(name IN ITEMS attention_wgmma_shapes_test matmul_wgmma_shapes_test)
+  kernd_test(${name} unit SRCS ${CMAKE_CURRENT_LIST_DIR}/${name}.cc DEPS kernd_emulated_kernels kernd_test_emulated_device)
+  target_include_directories(${name} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/emulator/cuda)
+  target_compile_options(${name} PRIVATE -include ${PROJECT_SOURCE_DIR}/kernels/emulator/cuda/cuda_runtime.h
+    -Wno-unknown-pragmas -Wno-psabi)
+endforeach()
