@@ -82,6 +82,33 @@ __device__ inline T Activate(Activation activation, T x) {
   return x;
 }
 
+// Calls `use(std::integral_constant<DataType, type>)`: one branch for all that `use` does.
+template <typename Use>
+__device__ inline void WithType(DataType type, const Use& use) {
+  switch (type) {
+    case DataType::kF16: use(std::integral_constant<DataType, DataType::kF16>()); return;
+    case DataType::kBF16: use(std::integral_constant<DataType, DataType::kBF16>()); return;
+    case DataType::kF64: use(std::integral_constant<DataType, DataType::kF64>()); return;
+    case DataType::kI32: use(std::integral_constant<DataType, DataType::kI32>()); return;
+    default: use(std::integral_constant<DataType, DataType::kF32>()); return;
+  }
+}
+
+// One branch for all of them.
+template <int kEach, typename T>
+__device__ inline void ActivateAll(Activation activation, T (&x)[kEach]) {
+  const auto all = [&](auto constant) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) x[i] = Activate(constant(), x[i]);
+  };
+  switch (activation) {
+    case Activation::kNone: return;
+    case Activation::kRelu: return all(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kGelu: return all(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kSilu: return all(std::integral_constant<Activation, Activation::kSilu>());
+  }
+}
+
 // D[row, col] of a batch item from its sum. The item's C starts at `c_offset`.
 template <typename T, typename Sum>
 __device__ inline T Finish(const MatmulEpilogue& e, Sum sum, std::int64_t c_offset, std::int64_t row,

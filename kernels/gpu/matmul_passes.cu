@@ -87,32 +87,6 @@ __device__ void ForEachPart(const MatmulEpilogue& e, const Part& part) {
   }
 }
 
-// Calls `use(std::integral_constant<DataType, type>)`: one branch for all that `use` does.
-template <typename Use>
-__device__ void WithType(DataType type, const Use& use) {
-  switch (type) {
-    case DataType::kF16: use(std::integral_constant<DataType, DataType::kF16>()); return;
-    case DataType::kBF16: use(std::integral_constant<DataType, DataType::kBF16>()); return;
-    case DataType::kF64: use(std::integral_constant<DataType, DataType::kF64>()); return;
-    case DataType::kI32: use(std::integral_constant<DataType, DataType::kI32>()); return;
-    default: use(std::integral_constant<DataType, DataType::kF32>()); return;
-  }
-}
-
-template <int kEach, typename T>
-__device__ void ActivateAll(Activation activation, T (&x)[kEach]) {
-  const auto all = [&](auto constant) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) x[i] = Activate(constant(), x[i]);
-  };
-  switch (activation) {
-    case Activation::kNone: return;
-    case Activation::kRelu: return all(std::integral_constant<Activation, Activation::kRelu>());
-    case Activation::kGelu: return all(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kSilu: return all(std::integral_constant<Activation, Activation::kSilu>());
-  }
-}
-
 // The sum of element `at` over all parts: integers modulo 2^32, F32 one part after the other.
 template <typename T>
 __device__ T AllParts(const MatmulEpilogue& e, const MatmulSums& sums, std::int64_t at) {

@@ -65,4 +65,49 @@ __device__ inline void FinishPair(const MatmulEpilogue& e, void* sums, const Res
   StoreResults(e.output, e.d, at, results[0], results[1], both);
 }
 
+// Sums of kRows rows, from `row` on, two neighbouring columns of each; of the rows the first `rows` exist, of the
+// columns the first at least. Finish() and rounding step by step for all of them, so that each branch is taken once and
+// loads are in flight together.
+template <int kRows>
+__device__ inline void FinishRows(const MatmulEpilogue& e, const ResultPlace& to, std::int64_t row, int rows,
+                                  std::int64_t col, float (&x)[2 * kRows]) {
+  const bool both = col + 1 < e.n;
+  const auto each = [&](const auto& step) {
+#pragma unroll
+    for (int i = 0; i < 2 * kRows; ++i) {
+      if (i / 2 < rows && (i % 2 == 0 || both)) step(i, i / 2, i % 2);
+    }
+  };
+  if (!e.plain) {
+    const auto alpha = static_cast<float>(e.alpha);
+    each([&](int i, int r, int c) {
+      float factor = alpha;
+      if (e.a_scale != nullptr) factor = Mul(factor, e.a_scale[(row + r) * e.a_scale_stride]);
+      if (e.b_scale != nullptr) factor = Mul(factor, e.b_scale[(col + c) * e.b_scale_stride]);
+      x[i] = Mul(x[i], factor);
+    });
+    if (e.c != nullptr) {
+      const auto beta = static_cast<float>(e.beta);
+      WithType(e.output, [&](auto type) {
+        each([&](int i, int r, int c) {
+          x[i] = fma(beta, LoadElement<float>(type(), e.c, to.c_offset + (row + r) * e.ldc + col + c), x[i]);
+        });
+      });
+    }
+    if (e.bias != nullptr) {
+      float bias[2];
+      for (int c = 0; c < 1 + both; ++c) bias[c] = LoadElement<float>(e.bias_type, e.bias, col + c);
+      each([&](int i, int, int c) { x[i] = Add(x[i], bias[c]); });
+    }
+  }
+  ActivateAll(e.activation, x);
+  WithType(e.output, [&](auto type) {
+    const std::int64_t at = (to.item * e.m + row) * e.n + col;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r < rows) StoreResults(type(), e.d, at + r * e.n, x[2 * r], x[2 * r + 1], both);
+    }
+  });
+}
+
 }  // namespace kernd::gpu

@@ -29,7 +29,8 @@ class Consumer {
 
  private:
   using Sums = float[S::kN / 8][4];
-  using Strip = Slabs<16>;  // of 16-bit results
+  using Strip = Slabs<16>;         // of 16-bit results
+  static constexpr int kEach = 8;  // rows whose results a lane makes together
 
   __device__ void Multiply(const Work& work, Sums& sums) {
     // One step's products run while the next are issued; then its stage is free.
@@ -112,7 +113,7 @@ class Consumer {
     const auto pair = [&](unsigned row, unsigned col) {
       return reinterpret_cast<float2*>(strip + row * 64 + (col / 8 ^ row % 8) * 8 + col % 8);
     };
-    const auto rows = static_cast<unsigned>(min(p_.epilogue.m - to.row0, static_cast<std::int64_t>(16)));
+    const auto rows = static_cast<int>(min(p_.epilogue.m - to.row0, static_cast<std::int64_t>(16)));
 #pragma unroll 1
     for (unsigned first = 0; first < S::kN; first += 8 * kTiles) {
       if (to.col0 + first >= p_.epilogue.n) break;
@@ -129,14 +130,32 @@ class Consumer {
       }
       __syncwarp();
       const std::int64_t col = to.col0 + first + 2 * lane_;
-      if (col < p_.epilogue.n) {
 #pragma unroll 1
-        for (unsigned row = 0; row < rows; ++row) {
-          const float2 x = *pair(row, 2 * lane_);
-          FinishPair(p_.epilogue, p_.sums, to, to.row0 + row, col, x.x, x.y);
+      for (int row = 0; col < p_.epilogue.n && row < rows; row += kEach) {
+        float x[2 * kEach];
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          const float2 both = *pair(row + i, 2 * lane_);
+          x[2 * i] = both.x;
+          x[2 * i + 1] = both.y;
+        }
+        if (p_.sums != nullptr) {
+          StoreSums(to, to.row0 + row, rows - row, col, x);
+        } else {
+          FinishRows<kEach>(p_.epilogue, to, to.row0 + row, rows - row, col, x);
         }
       }
       __syncwarp();
+    }
+  }
+
+  __device__ void StoreSums(const ResultPlace& to, std::int64_t row, int rows, std::int64_t col,
+                            const float (&x)[2 * kEach]) const {
+    const MatmulEpilogue& e = p_.epilogue;
+    const std::int64_t at = ((to.split * e.batch + to.item) * e.m + row) * e.n + col;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i < rows) StorePair(p_.sums, at + i * e.n, x[2 * i], x[2 * i + 1], col + 1 < e.n);
     }
   }
 

@@ -1,12 +1,13 @@
 // matmul_{f16,bf16}_sm90_wgmma_<M>x<N>x<K>: on Hopper's tensor cores (wgmma), for the sources that instantiate it
 // (matmul_wgmma_<dtype>.cu).
 //   tile     128 x 256 x 64 or 128 x 128 x 64; a block of 384 threads goes from tile to tile
-//   roles    a warpgroup of which one thread copies boxes of A and B (TMA), 40 registers a thread; two that compute 64
-//            rows each, 232 registers: sums of 64 x 256 in F32 take 128
+//   roles    a warpgroup of which one thread copies boxes of A and B (TMA), 56 registers a thread; two that compute 64
+//            rows each, 224 registers: sums of 64 x 256 in F32 take 128
 //   memory   a ring of 4 stages of 48 KiB (6 of 32) as copies with a swizzle of 128 bytes leave them, either operand
 //            along K or across it; 32 KiB through which results leave, so that copies for the next tile go on meanwhile
 //   results  16-bit ones that are but rounded by stmatrix and whole chunks of 16 bytes, others from F32 by pairs; or as
 //            sums to memory, for matmul_finish
+//   clusters none in the variants; two blocks can do tiles below one another and share their columns of B
 //   limits   16-bit operands whose lines are whole chunks of 16 bytes: matmul_wgmma.cc packs others; code for SM 9.0
 //   time     for 128 x 256 x 64, products take 1024 clocks of an SM, while 48 KiB come from L2: 48 bytes a clock, near
 //            what L2 gives. Results take about 1500 clocks a tile, 1.5 % of 8192^3. Ends of waves: 3 % there and at
