@@ -51,26 +51,30 @@ std::int64_t WorkspaceBytes(const MatmulProblem& p, const MatmulGeometry& g, con
 }
 
 // Waves of tiles, or the memory if that is longer, and passes before and after. Guesses, not measured yet: 80 % of the
-// tensor cores' rate, 70 % where a tile has 128 columns, and 85 % of the memory's.
+// tensor cores' rate, 70 % where a tile has 128 columns, and 85 % of the memory's. What is to be batch-invariant goes
+// by N in the place of M.
 template <int kIndex>
 double Estimate(const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
   constexpr MmaTile kTile = kWgmmaTile[kIndex];
-  constexpr double kLaunch = 7, kFmasPerClock = 2048 * (kTile.n == 256 ? 0.8 : 0.7), kTileClocks = 2500;
+  constexpr double kLaunch = 7, kPass = 3, kFmasPerClock = 2048 * (kTile.n == 256 ? 0.8 : 0.7), kTileClocks = 2500;
   if (g.d.elements() == 0 || HasNoProduct(p, g)) return kLaunch;
+  const bool invariant = p.numerics == Numerics::kBatchInvariant;
+  const std::int64_t m = invariant ? g.n : g.m;
+  const double batch = invariant ? 1 : static_cast<double>(g.batch);
   const WgmmaPlan plan = WgmmaPlanOf(kTile, p, g, device);
-  const double tiles = static_cast<double>(CeilDivide(g.m, kTile.m)) *
-                       static_cast<double>(CeilDivide(g.n, kTile.n) * plan.splits.splits);
-  const double waves = std::ceil(tiles * static_cast<double>(g.batch) / device.multiprocessors);
-  const double tile = static_cast<double>(CeilDivide(plan.splits.k_per_split, kTile.k)) * (kTile.m * kTile.n * kTile.k);
-  const double compute = waves * (tile / kFmasPerClock + kTileClocks) / (device.clock_khz * 1e-3);
-  const double results = static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n);
-  const double bytes = static_cast<double>(g.batch) * static_cast<double>(g.k) * static_cast<double>(g.m + g.n) * 2 +
+  const auto splits = static_cast<double>(plan.splits.splits);
+  const auto tiles = [](std::int64_t size, int tile) { return static_cast<double>(CeilDivide(size, tile)); };
+  const double waves = std::ceil(batch * tiles(m, kTile.m) * tiles(g.n, kTile.n) * splits / device.multiprocessors);
+  const double fmas = tiles(plan.splits.k_per_split, kTile.k) * (kTile.m * kTile.n * kTile.k);
+  const double compute = waves * (fmas / kFmasPerClock + kTileClocks) / (device.clock_khz * 1e-3);
+  const double results = batch * static_cast<double>(m) * static_cast<double>(g.n);
+  const double bytes = batch * static_cast<double>(g.k) * static_cast<double>(m + g.n) * 2 +
                        results * static_cast<double>(ElementBytes(g.output_dtype));
-  const double more = 2 * static_cast<double>(plan.a.bytes + plan.b.bytes) +
-                      (plan.sums.needed ? results * 8 * static_cast<double>(plan.splits.splits) : 0);
+  const double passes =
+      2 * static_cast<double>(plan.a.bytes + plan.b.bytes) + (plan.sums.needed ? results * 8 * splits : 0);
   const double per_microsecond = static_cast<double>(device.memory_bytes_per_second) * 0.85e-6;
-  const int passes = plan.a.packed + plan.b.packed + plan.sums.needed;
-  return kLaunch * (1 + 0.4 * passes) + std::max(compute, bytes / per_microsecond) + more / per_microsecond;
+  return kLaunch + kPass * (plan.a.packed + plan.b.packed + plan.sums.needed) +
+         std::max(compute, bytes / per_microsecond) + passes / per_microsecond;
 }
 
 template <DataType kType, int kIndex>
