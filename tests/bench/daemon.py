@@ -53,7 +53,7 @@ class Daemon:
     def kernctl(self, *words):
         """What it prints. A connection that the machine refuses now and then (seen under gVisor) is made again: no call
         has been made by then."""
-        for left in (2, 1, 0):
+        for left in reversed(range(8)):
             done = subprocess.run([self.programs / "kernctl", "--endpoint", self.grpc, *words], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
             if done.returncode == 0:
@@ -61,6 +61,7 @@ class Daemon:
             if left == 0 or "no connection to" not in done.stdout:
                 raise SystemExit(f"kernctl {' '.join(words)} ended with code {done.returncode}: {done.stdout}")
             print(f"connecting again: {done.stdout.strip()}", flush=True)
+            time.sleep(0.05)
 
     def stop(self):
         self.process.terminate()

@@ -31,9 +31,9 @@ inline v1::Tensor HeadsOfAGpu(std::int64_t heads) {
 }
 
 // What keeps a daemon busy for long enough to look at, on any machine: one CPU thread with 270 million exponentials, a
-// GPU with five hundred times as many.
+// GPU, whose machine may be slow to answer, with fifteen hundred times as many.
 inline v1::Tensor LongOperand() {
-  return OnGpu() ? HeadsOfAGpu(2) : F32({1, 1, 16384, 8});
+  return OnGpu() ? HeadsOfAGpu(6) : F32({1, 1, 16384, 8});
 }
 inline v1::AttentionRequest LongCall() {
   return SelfAttention(LongOperand());
