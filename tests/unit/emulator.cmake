@@ -1,5 +1,7 @@
 # Kernels without a device: kernels/emulator.
-kernd_test(emulator_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/emulator_test.cc ${CMAKE_CURRENT_LIST_DIR}/emulator_hopper_test.cc
+kernd_test(emulator_test unit
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/emulator_test.cc ${CMAKE_CURRENT_LIST_DIR}/emulator_barriers_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/emulator_copy_test.cc ${CMAKE_CURRENT_LIST_DIR}/emulator_wgmma_test.cc
   DEPS kernd_emulated_kernels kernd_reference)
 
 # The tests of the GPU's kernels (tests/gpu) on the emulator, and what only the emulator can tell.
