@@ -169,20 +169,28 @@ sanitized() {
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 # The lines of tests/list.txt, NAME LABEL TIMEOUT [VARIABLE=VALUE...] PROGRAM, as NAME TIMEOUT ... PROGRAM: integration
-# tests once for each backend given.
+# tests once for each backend given; those of the GPU, which take longest, first, where there is one in four parts.
+readonly parts=4
 planned() {
-  local name label limit rest backend
+  local name label limit rest backend part
   while read -r name label limit rest; do
     [[ $label == unit || -z $quick ]] || continue
     case $label in
       integration) for backend in "$@"; do echo "$name@$backend $limit KERND_TEST_BACKEND=$backend $rest"; done ;;
-      gpu) [[ $wanted == cpu ]] || {
-        echo "$name $limit $rest"
+      gpu)
+        [[ $wanted != cpu ]] || continue
+        if [[ -z $gpus ]]; then
+          echo "$name $limit $rest"
+          continue
+        fi
+        for ((part = 0; part < parts; ++part)); do
+          echo "$name.$((part + 1))of$parts $limit GTEST_TOTAL_SHARDS=$parts GTEST_SHARD_INDEX=$part $rest"
+        done
         sanitized "$name" "${rest##* }"
-      } ;;
+        ;;
       *) echo "$name $limit $rest" ;;
     esac
-  done <"$KERND_BUNDLE/tests/list.txt"
+  done < <(sed -n '/^[^ ]* gpu /p' "$KERND_BUNDLE/tests/list.txt" && sed '/^[^ ]* gpu /d' "$KERND_BUNDLE/tests/list.txt")
 }
 
 selected() { while read -r line; do [[ ! ${line%% *} =~ $filter ]] || echo "$line"; done; }
