@@ -69,17 +69,19 @@ absl::StatusOr<MmaOperand> OperandOf(const MmaSource& source, const void* from, 
                                      Stream stream) {
   if (source.packed) {
     void* const to = workspace + source.at;
+    const bool turns = source.along_k != along_k;  // or else lines are copied as they are, K or not
+    const std::int64_t lines = source.along_k ? rows : g.k, line = source.along_k ? g.k : rows;
     KERND_RETURN_IF_ERROR(EnqueuePack({.from = from,
                                        .type = type,
                                        .to_type = type,
-                                       .k_contiguous = along_k,
-                                       .rows = rows,
-                                       .k = g.k,
+                                       .k_contiguous = !turns,
+                                       .rows = lines,
+                                       .k = line,
                                        .ld = ld,
                                        .items = source.items,
                                        .batch = BatchStridesOf(source.item_shape, source.item_strides),
                                        .to = to,
-                                       .to_rows = rows,
+                                       .to_rows = lines,
                                        .to_k = source.ld},
                                       stream));
     from = to;

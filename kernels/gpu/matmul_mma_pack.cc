@@ -45,19 +45,21 @@ bool IsStraight(std::int64_t element, bool along_k, std::int64_t ld, const Dims&
 std::optional<MmaSource> Packed(const MmaSource& source, std::int64_t rows, std::int64_t k, std::int64_t element,
                                 const Dims& batch_shape) {
   MmaSource copy = source;
-  copy.packed = copy.along_k = true;
-  copy.ld = RoundUp(k, kVectorBytes / element);
+  copy.packed = true;
+  copy.along_k |= element != 2;
+  const std::int64_t lines = copy.along_k ? rows : k;
+  copy.ld = RoundUp(copy.along_k ? k : rows, kVectorBytes / element);
   for (int i = static_cast<int>(batch_shape.size()) - 1; i >= 0; --i) {
     if (source.batch_strides[i] == 0 || batch_shape[i] == 1) {
       copy.batch_strides[i] = 0;
       continue;
     }
-    copy.batch_strides[i] = copy.items * rows * copy.ld;
+    copy.batch_strides[i] = copy.items * lines * copy.ld;
     copy.items *= batch_shape[i];
     copy.item_shape.insert(copy.item_shape.begin(), batch_shape[i]);
     copy.item_strides.insert(copy.item_strides.begin(), source.batch_strides[i]);
   }
-  const auto bytes = CheckedProduct({copy.items, rows, copy.ld, element});
+  const auto bytes = CheckedProduct({copy.items, lines, copy.ld, element});
   if (!bytes || *bytes > INT64_MAX - kDeviceAlignment) return std::nullopt;
   copy.bytes = RoundUp(*bytes, kDeviceAlignment);
   return copy;

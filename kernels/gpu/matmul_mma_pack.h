@@ -2,8 +2,8 @@
 // takes. Pure; no CUDA.
 //
 // Operands whose lines do not begin at multiples of 16 bytes, and 8- and 32-bit ones that lie across K, go through
-// registers at a sixth of the speed. They are copied into lines along K first, padded to 16 bytes, where that is sooner
-// done. The sums are the same to the bit.
+// registers at a sixth of the speed. They are copied into lines along K first, 16-bit ones into lines of the direction
+// that they have, padded to 16 bytes, where that is sooner done. The sums are the same to the bit.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 //
 //   pack     tiles of 64 x 64, 256 threads, 16 elements each, all loaded before the first is used. Reads run along the
 //            source's own contiguous dimension, writes along K: through shared memory (64 x 65) where the two differ
+//            Where they do not, and elements stay what they are, a warp copies 128 pieces of 16 bytes of a line: what
+//            is crooked is read in aligned pieces, two for each of the copy's, and shifted
 //   finish   a warp does 128 columns of a row, each lane every 32nd, so that accesses are whole lines whatever N is
 //   limits   none; offsets are 64-bit, and blocks stride over tiles where a grid cannot hold them
 //   time     memory
@@ -73,7 +75,68 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kLanes = 32, kWarps = kThreads / kLanes, kFinishEach = 4;
+constexpr int kLanes = 32, kWarps = kThreads / kLanes, kFinishEach = 4, kLineEach = 4;
+
+// 16 of the 32 bytes at `x`, from byte `shift` on, 0 to 15.
+__device__ inline uint4 ShiftedChunk(const uint4 (&x)[2], unsigned shift) {
+  std::uint32_t w[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
+#pragma unroll
+  for (int i = 0; i < 6; ++i) w[i] = (shift & 8) != 0 ? w[i + 2] : w[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) w[i] = (shift & 4) != 0 ? w[i + 1] : w[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    w[i] = static_cast<std::uint32_t>((std::uint64_t{w[i + 1]} << 32 | w[i]) >> (shift % 4 * 8));
+  }
+  return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// Lines that keep their direction. Aligned pieces are read where all of them lies within the item, its gaps included;
+// at its ends, and at the end of a line, elements one by one.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    matmul_pack_lines(const __grid_constant__ MatmulPack p, std::int64_t parts_line) {
+  constexpr int kPerChunk = 16 / static_cast<int>(sizeof(T)), kEach = kLineEach;
+  const std::int64_t parts = p.items * p.to_rows * parts_line, chunks = p.to_k / kPerChunk;
+  for (std::int64_t part = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes; part < parts;
+       part += std::int64_t{gridDim.x} * kWarps) {
+    const std::int64_t line = Divide(part, parts_line), item = Divide(line, p.to_rows), row = line - item * p.to_rows;
+    const std::int64_t first = (part - line * parts_line) * (kLanes * kEach) + threadIdx.x % kLanes;
+    const T* const begin = static_cast<const T*>(p.from) + OffsetOf(p.batch, item);
+    const T* const end = begin + (p.rows - 1) * p.ld + p.k;
+    const T* const from = begin + row * p.ld;
+    const auto shift = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) % 16);
+    const auto* const pieces = reinterpret_cast<const uint4*>(reinterpret_cast<std::uintptr_t>(from) - shift);
+    const auto is_inside = [&](std::int64_t chunk) {
+      return row < p.rows && (chunk + 1) * kPerChunk <= p.k && pieces + chunk >= static_cast<const void*>(begin) &&
+             pieces + chunk + (shift == 0 ? 1 : 2) <= static_cast<const void*>(end);
+    };
+    uint4 read[kEach][2] = {};
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const std::int64_t chunk = first + i * kLanes;
+      if (!is_inside(chunk)) continue;
+      read[i][0] = pieces[chunk];
+      if (shift != 0) read[i][1] = pieces[chunk + 1];
+    }
+    auto* const to = reinterpret_cast<uint4*>(static_cast<T*>(p.to) + line * p.to_k);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const std::int64_t chunk = first + i * kLanes;
+      if (chunk >= chunks) break;
+      if (is_inside(chunk)) {
+        to[chunk] = ShiftedChunk(read[i], shift);
+        continue;
+      }
+      T* const elements = reinterpret_cast<T*>(to + chunk);
+#pragma unroll 1
+      for (int e = 0; e < kPerChunk; ++e) {
+        const std::int64_t k = chunk * kPerChunk + e;
+        elements[e] = row < p.rows && k < p.k ? from[k] : T{0};
+      }
+    }
+  }
+}
 
 // A warp does kLanes * kEach columns of a row at a time: calls `part(row, column)` with the row, counted through all
 // batch items, and the lane's first column.
@@ -162,6 +225,15 @@ unsigned Blocks(std::int64_t wanted) {
 
 template <typename From, typename To>
 absl::Status LaunchPack(const MatmulPack& p, Stream stream) {
+  if constexpr (std::is_same_v<From, To>) {
+    constexpr std::int64_t kPerChunk = 16 / sizeof(To), kPart = kLanes * kLineEach * kPerChunk;
+    if (p.k_contiguous && p.to_k % kPerChunk == 0) {
+      const std::int64_t parts_line = (p.to_k + kPart - 1) / kPart;
+      const std::int64_t blocks = (p.items * p.to_rows * parts_line + kWarps - 1) / kWarps;
+      return LaunchKernel("matmul_pack_lines", matmul_pack_lines<To>, Blocks(blocks), kThreads, 0, stream, p,
+                          parts_line);
+    }
+  }
   const std::int64_t tiles_row = (p.to_rows + kSide - 1) / kSide, tiles_k = (p.to_k + kSide - 1) / kSide;
   return LaunchKernel("matmul_pack", matmul_pack<From, To>, Blocks(p.items * tiles_row * tiles_k), kThreads, 0, stream,
                       p, tiles_row, tiles_k);
@@ -196,6 +268,9 @@ absl::Status LoadMatmulPasses() {
         gpu::matmul_pack<std::uint16_t, std::uint16_t>, gpu::matmul_pack<std::uint32_t, std::uint32_t>}) {
     KERND_CUDA(cudaFuncGetAttributes(&attributes, pack));
   }
+  KERND_CUDA(cudaFuncGetAttributes(&attributes, gpu::matmul_pack_lines<std::uint8_t>));
+  KERND_CUDA(cudaFuncGetAttributes(&attributes, gpu::matmul_pack_lines<std::uint16_t>));
+  KERND_CUDA(cudaFuncGetAttributes(&attributes, gpu::matmul_pack_lines<std::uint32_t>));
   KERND_CUDA(cudaFuncGetAttributes(&attributes, gpu::matmul_finish<float>));
   KERND_CUDA(cudaFuncGetAttributes(&attributes, gpu::matmul_finish<double>));
   return absl::OkStatus();

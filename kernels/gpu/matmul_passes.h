@@ -9,7 +9,8 @@
 
 namespace kernd {
 
-// Copies matrices into [items, to_rows, to_k], contiguous, K last; what is outside the source is zero.
+// Copies matrices into [items, to_rows, to_k], contiguous, K last; what is outside the source is zero. `to` is aligned
+// to 16 bytes.
 struct MatmulPack {
   const void* from = nullptr;
   DataType type = DataType::kInvalid;     // of 1, 2 or 4 bytes

@@ -98,13 +98,13 @@ absl::Status Launch(const MatmulProblem& p, const MatmulGeometry& g, const Devic
 }
 
 // The operand as copies see it, packed into `copy` if need be. `rows`: of a tile.
-absl::Status Place(const WgmmaOperandPlan& o, DataType type, const void* data, bool source_along_k,
-                   std::int64_t source_ld, void* copy, unsigned rows, WgmmaOperand& operand, Stream stream) {
+absl::Status Place(const WgmmaOperandPlan& o, DataType type, const void* data, std::int64_t source_ld, void* copy,
+                   unsigned rows, WgmmaOperand& operand, Stream stream) {
   if (o.packed) {
     KERND_RETURN_IF_ERROR(EnqueuePack({.from = data,
                                        .type = type,
                                        .to_type = type,
-                                       .k_contiguous = source_along_k,
+                                       .k_contiguous = true,  // K: of lines, whichever way they lie
                                        .rows = o.lines,
                                        .k = o.line,
                                        .ld = source_ld,
@@ -163,9 +163,9 @@ absl::Status LaunchWgmmaMatmul(WgmmaMatmulKernels kernels, const MatmulProblem& 
                               : plan.sums.in_d  ? args.d
                                                 : base + plan.sums_at,
                       .epilogue = MatmulEpilogueOf(p, g, args)};
-  KERND_RETURN_IF_ERROR(Place(plan.a, p.a.dtype, args.a, !p.transpose_a, g.lda, base + plan.a_at,
-                              static_cast<unsigned>(tile.m), problem.a, stream));
-  KERND_RETURN_IF_ERROR(Place(plan.b, p.b.dtype, args.b, p.transpose_b, g.ldb, base + plan.b_at,
+  KERND_RETURN_IF_ERROR(
+      Place(plan.a, p.a.dtype, args.a, g.lda, base + plan.a_at, static_cast<unsigned>(tile.m), problem.a, stream));
+  KERND_RETURN_IF_ERROR(Place(plan.b, p.b.dtype, args.b, g.ldb, base + plan.b_at,
                               static_cast<unsigned>(tile.n) / kernel.cluster, problem.b, stream));
   const auto cluster = static_cast<std::int64_t>(kernel.cluster);
   const auto all = CheckedProduct({CeilDivide(problem.tiles_m, cluster), problem.tiles_n, plan.splits.splits, g.batch});

@@ -36,11 +36,11 @@ bool PlaceItems(const Dims& shape, const Dims& strides, WgmmaOperandPlan& o) {
   return true;
 }
 
-// A copy of each distinct item, rows along K.
-void PlaceCopies(const Dims& shape, const Dims& strides, std::int64_t rows, std::int64_t k, WgmmaOperandPlan& o) {
-  o.packed = o.along_k = true;
-  o.line = k, o.lines = rows, o.ld = RoundUp(k, kChunk);
-  o.item_stride = rows * o.ld;
+// A copy of each distinct item, lines in the direction that they have.
+void PlaceCopies(const Dims& shape, const Dims& strides, WgmmaOperandPlan& o) {
+  o.packed = true;
+  o.ld = RoundUp(o.line, kChunk);
+  o.item_stride = o.lines * o.ld;
   Dims item_shape, item_strides;
   o.items = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
@@ -51,7 +51,7 @@ void PlaceCopies(const Dims& shape, const Dims& strides, std::int64_t rows, std:
     item_strides.insert(item_strides.begin(), strides[i]);
   }
   o.source = BatchStridesOf(item_shape, item_strides);
-  o.bytes = CheckedProduct({o.items, rows, o.ld, 2}).value_or(INT64_MAX);
+  o.bytes = CheckedProduct({o.items, o.lines, o.ld, 2}).value_or(INT64_MAX);
 }
 
 WgmmaOperandPlan OperandPlanOf(const Dims& shape, const Dims& strides, bool along_k, std::int64_t rows, std::int64_t k,
@@ -64,7 +64,7 @@ WgmmaOperandPlan OperandPlanOf(const Dims& shape, const Dims& strides, bool alon
   const bool even = o.lines == 1 || (IsStride(ld) && ld >= o.line);
   WgmmaOperandPlan in_place = o;
   if (even && PlaceItems(shape, strides, in_place)) return in_place;
-  PlaceCopies(shape, strides, rows, k, o);
+  PlaceCopies(shape, strides, o);
   return o;
 }
 

@@ -11,7 +11,7 @@
 namespace kernd {
 
 // An operand as the kernel reads it: lines of elements, `ld` apart, in items that are `item_stride` apart. Bulk copies
-// want both distances in whole chunks of 16 bytes; an operand that lies otherwise is packed, one line a row.
+// want both distances in whole chunks of 16 bytes; an operand that lies otherwise is packed, in lines of the same direction.
 struct WgmmaOperandPlan {
   bool packed = false;
   bool along_k = false;                      // a line is a row of A or a column of B; else an element of K of all rows

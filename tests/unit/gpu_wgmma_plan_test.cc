@@ -51,15 +51,16 @@ TEST(WgmmaPlan, WholeChunksStayWhereTheyAre) {
   }
 }
 
-TEST(WgmmaPlan, CrookedLinesArePackedAlongK) {
+TEST(WgmmaPlan, CrookedLinesArePackedInTheirDirection) {
   const WgmmaPlan plan = PlanOf(Problem({1000, 203}, {203, 1001}));
-  for (const WgmmaOperandPlan* o : {&plan.a, &plan.b}) {
-    EXPECT_TRUE(o->packed && o->along_k);
-    EXPECT_EQ(o->line, 203);
-    EXPECT_EQ(o->ld, 208);
-  }
+  EXPECT_TRUE(plan.a.packed && plan.a.along_k);
+  EXPECT_EQ(plan.a.line, 203);
+  EXPECT_EQ(plan.a.ld, 208);
   EXPECT_EQ(plan.a.bytes, 1000 * 208 * 2);
-  EXPECT_EQ(plan.b.bytes, 1001 * 208 * 2);
+  EXPECT_TRUE(plan.b.packed && !plan.b.along_k);
+  EXPECT_EQ(plan.b.line, 1001);
+  EXPECT_EQ(plan.b.ld, 1008);
+  EXPECT_EQ(plan.b.bytes, 203 * 1008 * 2);
   EXPECT_EQ(plan.b_at % kDeviceAlignment, 0);
   EXPECT_GE(plan.b_at, plan.a.bytes);
   EXPECT_GE(plan.workspace_bytes, plan.b_at + plan.b.bytes);
@@ -104,7 +105,7 @@ TEST(WgmmaPlan, RepeatedItemsArePackedOnce) {
   const WgmmaPlan plan = PlanOf(p);
   EXPECT_TRUE(plan.b.packed);
   EXPECT_EQ(plan.b.items, 1);
-  EXPECT_EQ(plan.b.bytes, 17 * 64 * 2);
+  EXPECT_EQ(plan.b.bytes, 64 * 24 * 2);
   EXPECT_EQ(ItemOf(plan.b, 4), 0);
 }
 
