@@ -158,6 +158,7 @@ absl::Status LaunchWgmmaMatmul(WgmmaMatmulKernels kernels, const MatmulProblem& 
                       .splits = plan.splits.splits,
                       .tiles_m = CeilDivide(g.m, tile.m),
                       .tiles_n = CeilDivide(g.n, tile.n),
+                      .narrow = kernel.narrow && EndsNarrow(tile, g.n),
                       .group = group,
                       .sums = !plan.sums.needed ? nullptr
                               : plan.sums.in_d  ? args.d

@@ -21,6 +21,7 @@ struct WgmmaMatmul {
   WgmmaOperand a, b;
   std::int64_t k = 0, k_per_split = 0, splits = 1;
   std::int64_t tiles_m = 0, tiles_n = 0;
+  bool narrow = false;     // the last column of tiles has kWgmmaNarrow columns at most, and comes last
   std::int64_t group = 0;  // tiles (clusters) below one another that run together
   void* sums = nullptr;    // F32, [splits, batch, M, N]; null: `epilogue` makes results of them
   MatmulEpilogue epilogue;
@@ -35,6 +36,7 @@ struct WgmmaLayout {
 struct WgmmaMatmulKernel {
   MmaTile tile;
   unsigned cluster = 1;  // blocks, tiles below one another, that share what they read of B
+  bool narrow = false;   // has products of their own for narrow tiles
   std::size_t shared_bytes = 0;
   absl::Status (*load)() = nullptr;
   absl::Status (*launch)(const WgmmaMatmul&, unsigned blocks, Stream) = nullptr;

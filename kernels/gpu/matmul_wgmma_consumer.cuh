@@ -14,25 +14,36 @@ class Consumer {
 
   __device__ void Run() {
     ForEachTile<S>(p_, [this](const Work& work) {
-      Sums sums;
-      Multiply(work, sums);
       const std::int64_t row0 = work.row0 + warp_ * 16;
-      if (row0 >= p_.epilogue.m) return;
       const ResultPlace to{work.item, work.split, OffsetOf(p_.epilogue.c_batch, work.item), row0, work.col0};
+      if constexpr (S::kNarrow) {
+        if (work.narrow) {
+          Sums<kWgmmaNarrow> sums;
+          Multiply<kWgmmaNarrow>(work, sums);
+          if (row0 < p_.epilogue.m) WriteResults<kWgmmaNarrow>(to, sums);
+          return;
+        }
+      }
+      Sums<S::kN> sums;
+      Multiply<S::kN>(work, sums);
+      if (row0 >= p_.epilogue.m) return;
       if (straight_) {
         WriteStraight(to, sums);
       } else {
-        WriteResults(to, sums);
+        WriteResults<S::kN>(to, sums);
       }
     });
   }
 
  private:
-  using Sums = float[S::kN / 8][4];
+  template <unsigned kColumns>
+  using Sums = float[kColumns / 8][4];
   using Strip = Slabs<16>;         // of 16-bit results
   static constexpr int kEach = 8;  // rows whose results a lane makes together
 
-  __device__ void Multiply(const Work& work, Sums& sums) {
+  // The first kColumns of the tile.
+  template <unsigned kColumns>
+  __device__ void Multiply(const Work& work, Sums<kColumns>& sums) {
     // One step's products run while the next are issued; then its stage is free.
     unsigned last = S::kStages;
 #pragma unroll 1
@@ -44,9 +55,9 @@ class Consumer {
       WgmmaFence();
 #pragma unroll
       for (unsigned step = 0; step < S::kK / 16; ++step) {
-        Wgmma<S::kType, S::kN>::template Shared<S::A::kMajor, S::B::kMajor>(sums, Further(a, step * S::A::kStepBytes),
-                                                                            Further(b, step * S::B::kStepBytes),
-                                                                            step > 0 || k > work.k_begin);
+        Wgmma<S::kType, kColumns>::template Shared<S::A::kMajor, S::B::kMajor>(
+            sums, Further(a, step * S::A::kStepBytes), Further(b, step * S::B::kStepBytes),
+            step > 0 || k > work.k_begin);
       }
       WgmmaCommit();
       WgmmaWait<1>();
@@ -71,7 +82,7 @@ class Consumer {
   }
 
   // 16-bit results in whole chunks of 16 bytes, of sums that are but rounded: 128 columns at a time.
-  __device__ void WriteStraight(const ResultPlace& to, const Sums& sums) const {
+  __device__ void WriteStraight(const ResultPlace& to, const Sums<S::kN>& sums) const {
     constexpr unsigned kChunks = 16;  // of a row of a strip
     const MatmulEpilogue& e = p_.epilogue;
     const bool relu = e.activation == Activation::kRelu;
@@ -106,7 +117,8 @@ class Consumer {
 
   // Everything else, 64 columns at a time, so that the epilogue is there once in the code. Shifting the sums keeps
   // their indices constant, and the sums in registers.
-  __device__ void WriteResults(const ResultPlace& to, Sums& sums) const {
+  template <unsigned kColumns>
+  __device__ void WriteResults(const ResultPlace& to, Sums<kColumns>& sums) const {
     constexpr unsigned kTiles = 8;  // of 8 columns
     auto* const strip = reinterpret_cast<float*>(shared_.strips[warp_]);
     // Two columns of a row; tiles are swapped about such that lanes of a warp meet at no bank.
@@ -115,15 +127,15 @@ class Consumer {
     };
     const auto rows = static_cast<int>(min(p_.epilogue.m - to.row0, static_cast<std::int64_t>(16)));
 #pragma unroll 1
-    for (unsigned first = 0; first < S::kN; first += 8 * kTiles) {
+    for (unsigned first = 0; first < kColumns; first += 8 * kTiles) {
       if (to.col0 + first >= p_.epilogue.n) break;
 #pragma unroll
-      for (unsigned n = 0; n < S::kN / 8; ++n) {
+      for (unsigned n = 0; n < kColumns / 8; ++n) {
         if (n < kTiles) {
           *pair(lane_ / 4, 8 * n + lane_ % 4 * 2) = make_float2(sums[n][0], sums[n][1]);
           *pair(lane_ / 4 + 8, 8 * n + lane_ % 4 * 2) = make_float2(sums[n][2], sums[n][3]);
         }
-        if (n + kTiles < S::kN / 8) {
+        if (n + kTiles < kColumns / 8) {
 #pragma unroll
           for (unsigned i = 0; i < 4; ++i) sums[n][i] = sums[n + kTiles][i];
         }

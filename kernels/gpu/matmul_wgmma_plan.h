@@ -11,7 +11,8 @@
 namespace kernd {
 
 // An operand as the kernel reads it: lines of elements, `ld` apart, in items that are `item_stride` apart. Bulk copies
-// want both distances in whole chunks of 16 bytes; an operand that lies otherwise is packed, in lines of the same direction.
+// want both distances in whole chunks of 16 bytes; an operand that lies otherwise is packed, in lines of the same
+// direction.
 struct WgmmaOperandPlan {
   bool packed = false;
   bool along_k = false;                      // a line is a row of A or a column of B; else an element of K of all rows
@@ -40,6 +41,12 @@ inline constexpr std::int64_t kMostWgmmaElements = 0x7fff'0000, kMostWgmmaStride
 
 // Rows (M) of every tile; of which each of the two computing warpgroups has half.
 inline constexpr int kWgmmaRows = 128, kWgmmaDepth = 64;
+// A tile that has no more columns than this, at the end of D, may have products of its own, and its turn after all
+// others.
+inline constexpr int kWgmmaNarrow = 64;
+constexpr bool EndsNarrow(const MmaTile& tile, std::int64_t n) {
+  return n % tile.n != 0 && n % tile.n <= kWgmmaNarrow;
+}
 inline constexpr int kWgmmaTiles = 2;
 inline constexpr MmaTile kWgmmaTile[kWgmmaTiles] = {
     {.m = kWgmmaRows, .n = 128, .k = kWgmmaDepth, .warps_m = 8, .warps_n = 1, .stages = 6, .blocks = 1},

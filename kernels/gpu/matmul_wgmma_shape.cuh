@@ -31,9 +31,12 @@ struct OperandTile {
 };
 
 // What a block is made of. A tile has 128 rows, 64 of each warpgroup that computes, and kN columns. kCluster: blocks
-// that do tiles below one another at the same time, each of which copies a part of B for all.
-template <DataType kType_, unsigned kN_, unsigned kStages_, Major kA, Major kB, unsigned kCluster_ = 1>
+// that do tiles below one another at the same time, each of which copies a part of B for all. kNarrow: as
+// WgmmaMatmulKernel has it.
+template <DataType kType_, unsigned kN_, unsigned kStages_, Major kA, Major kB, unsigned kCluster_ = 1,
+          bool kNarrow_ = false>
 struct Shape {
+  static constexpr bool kNarrow = kNarrow_;
   static constexpr DataType kType = kType_;
   static constexpr unsigned kM = kWgmmaRows, kN = kN_, kK = kWgmmaDepth, kStages = kStages_, kCluster = kCluster_;
   using A = OperandTile<kM, kA>;
@@ -59,22 +62,25 @@ struct Shared {
 // A tile: its first row and column, and the part of K.
 struct Work {
   std::int64_t item, split, row0, col0, k_begin, k_end;
+  bool narrow;  // kWgmmaNarrow columns at most
 };
 
-// Calls `work(Work)` for each tile of the block. All roles see the same, and the blocks of a cluster as many.
+// Calls `work(Work)` for each tile of the block, narrow ones last, so that they fill the wave which the others leave
+// open. All roles see the same, and the blocks of a cluster as many.
 template <typename S, typename Function>
 __device__ inline void ForEachTile(const WgmmaMatmul& p, const Function& work) {
   const std::int64_t high = (p.tiles_m + S::kCluster - 1) / S::kCluster;
-  const MatmulTiles tiles{high, p.tiles_n, p.splits, p.group};
-  const std::int64_t all = p.epilogue.batch * p.splits * high * p.tiles_n;
+  const std::int64_t wide = p.tiles_n - (S::kNarrow && p.narrow), pieces = p.epilogue.batch * p.splits;
+  const std::int64_t before = pieces * high * wide, all = pieces * high * p.tiles_n;
   const std::int64_t clusters = gridDim.x / S::kCluster;
   unsigned rank = 0;
   if constexpr (S::kCluster > 1) rank = ClusterRank();
   for (std::int64_t i = blockIdx.x / S::kCluster; i < all; i += clusters) {
-    const MatmulWork at = FindMatmulWork(tiles, i);
+    const bool narrow = S::kNarrow && i >= before;
+    const MatmulWork at = FindMatmulWork({high, narrow ? 1 : wide, p.splits, p.group}, narrow ? i - before : i);
     const std::int64_t k_begin = at.split * p.k_per_split;
-    work(Work{at.item, at.split, (at.tile_m * S::kCluster + rank) * S::kM, at.tile_n * S::kN, k_begin,
-              min(p.k, k_begin + p.k_per_split)});
+    work(Work{at.item, at.split, (at.tile_m * S::kCluster + rank) * S::kM, (narrow ? wide : at.tile_n) * S::kN, k_begin,
+              min(p.k, k_begin + p.k_per_split), narrow});
   }
 }
 

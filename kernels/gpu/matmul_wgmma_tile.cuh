@@ -7,11 +7,12 @@
 //            along K or across it; 32 KiB through which results leave, so that copies for the next tile go on meanwhile
 //   results  16-bit ones that are but rounded by stmatrix and whole chunks of 16 bytes, others from F32 by pairs; or as
 //            sums to memory, for matmul_finish
+//   narrow   none in the variants: tiles of 64 columns at most can have smaller products, after all others
 //   clusters none in the variants; two blocks can do tiles below one another and share their columns of B
 //   limits   16-bit operands whose lines are whole chunks of 16 bytes: matmul_wgmma.cc packs others; code for SM 9.0
 //   time     for 128 x 256 x 64, products take 1024 clocks of an SM, while 48 KiB come from L2: 48 bytes a clock, near
 //            what L2 gives. Results take about 1500 clocks a tile, 1.5 % of 8192^3. Ends of waves: 3 % there and at
-//            4096^3. Expected 640 to 700 TFLOP/s of the 808 that products alone sustain. Not measured yet.
+//            4096^3. Expected 640 to 700 TFLOP/s of the 808 that products alone sustain; an H200 had 760.
 #pragma once
 
 #include "kernels/gpu/launch.cuh"
@@ -61,6 +62,7 @@ WgmmaMatmulKernel KernelOf() {
       .tile =
           {.m = S::kM, .n = S::kN, .k = S::kK, .warps_m = S::kWarps, .warps_n = 1, .stages = S::kStages, .blocks = 1},
       .cluster = S::kCluster,
+      .narrow = S::kNarrow,
       .shared_bytes = kBytes,
       .load = [] { return AllowSharedMemory(MatmulWgmma<S>, kBytes); },
       .launch =
@@ -70,15 +72,15 @@ WgmmaMatmulKernel KernelOf() {
 }
 
 // For each way in which operands may lie.
-template <DataType kType, unsigned kN, unsigned kStages, unsigned kCluster = 1>
+template <DataType kType, unsigned kN, unsigned kStages, unsigned kCluster = 1, bool kNarrow = false>
 WgmmaMatmulKernel KernelFor(const WgmmaLayout& layout) {
   constexpr Major kK = Major::kK, kMn = Major::kMn;
   if (layout.a_along_k) {
-    return layout.b_along_k ? KernelOf<Shape<kType, kN, kStages, kK, kK, kCluster>>()
-                            : KernelOf<Shape<kType, kN, kStages, kK, kMn, kCluster>>();
+    return layout.b_along_k ? KernelOf<Shape<kType, kN, kStages, kK, kK, kCluster, kNarrow>>()
+                            : KernelOf<Shape<kType, kN, kStages, kK, kMn, kCluster, kNarrow>>();
   }
-  return layout.b_along_k ? KernelOf<Shape<kType, kN, kStages, kMn, kK, kCluster>>()
-                          : KernelOf<Shape<kType, kN, kStages, kMn, kMn, kCluster>>();
+  return layout.b_along_k ? KernelOf<Shape<kType, kN, kStages, kMn, kK, kCluster, kNarrow>>()
+                          : KernelOf<Shape<kType, kN, kStages, kMn, kMn, kCluster, kNarrow>>();
 }
 
 }  // namespace matmul_wgmma

@@ -12,14 +12,18 @@ struct Candidate {
   std::int64_t group;
 };
 
-template <unsigned kN, unsigned kStages, unsigned kCluster>
-inline constexpr WgmmaMatmulKernels Of = KernelFor<DataType::kBF16, kN, kStages, kCluster>;
+template <unsigned kN, unsigned kStages, unsigned kCluster, bool kNarrow = false>
+inline constexpr WgmmaMatmulKernels Of = KernelFor<DataType::kBF16, kN, kStages, kCluster, kNarrow>;
 
 inline constexpr Candidate kCandidates[] = {
-    {"128x256 4 stages group 8", Of<256, 4, 1>, 8},           {"128x256 4 stages group 16", Of<256, 4, 1>, 16},
-    {"128x256 3 stages group 8", Of<256, 3, 1>, 8},           {"128x256 4 stages cluster 2 group 4", Of<256, 4, 2>, 4},
-    {"128x256 4 stages cluster 2 group 8", Of<256, 4, 2>, 8}, {"128x128 6 stages group 8", Of<128, 6, 1>, 8},
+    {"128x256 4 stages group 8", Of<256, 4, 1>, 8},
+    {"128x256 4 stages group 16", Of<256, 4, 1>, 16},
+    {"128x256 3 stages group 8", Of<256, 3, 1>, 8},
+    {"128x256 4 stages cluster 2 group 4", Of<256, 4, 2>, 4},
+    {"128x256 4 stages cluster 2 group 8", Of<256, 4, 2>, 8},
+    {"128x128 6 stages group 8", Of<128, 6, 1>, 8},
     {"128x128 6 stages cluster 2 group 8", Of<128, 6, 2>, 8},
+    {"128x256 4 stages narrow group 8", Of<256, 4, 1, true>, 8},
 };
 
 }  // namespace kernd::gpu::matmul_wgmma

@@ -31,7 +31,8 @@ __device__ inline void ClusterSync() {
 #endif
 }
 
-// MbarrierArrive on the barrier at the same place of block `rank`.
+// MbarrierArrive on the barrier at the same place of block `rank`, which learns that the thread has read what it had to
+// read. Of what it wrote it learns nothing: a release for the cluster would wait for all memory, in every stage.
 __device__ inline void MbarrierArriveAt(std::uint32_t at, unsigned rank) {
 #ifdef KERND_EMULATOR
   emulator::MbarrierArriveAt(at, rank);
@@ -40,7 +41,7 @@ __device__ inline void MbarrierArriveAt(std::uint32_t at, unsigned rank) {
       "{\n"
       ".reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
       "}" ::"r"(at),
       "r"(rank)
       : "memory");
