@@ -42,9 +42,12 @@ int PlaceInRule(int tile, const MatmulProblem& p, const MatmulGeometry& g) {
 }
 
 MmaSplits SplitsFor(const MmaTile& tile, const MatmulProblem& p, const MatmulGeometry& g, const DeviceInfo& device) {
-  constexpr std::int64_t kLeast = 256, kMost = 16;  // elements of K in a part; parts
+  // Elements of K in a part, and parts. A shorter K is sooner done by one block than cut and added up by a pass.
+  constexpr std::int64_t kLeast = 256, kMost = 16, kShort = 2048;
   const MmaSplits whole{.splits = 1, .k_per_split = g.k};
-  if (p.numerics == Numerics::kBatchInvariant || g.d.elements() == 0 || HasNoProduct(p, g)) return whole;
+  if (p.numerics == Numerics::kBatchInvariant || g.d.elements() == 0 || HasNoProduct(p, g) || g.k < kShort) {
+    return whole;
+  }
   // Every tile has elements of D, so the product is below 2^63.
   const std::int64_t tiles = g.batch * CeilDivide(g.m, tile.m) * CeilDivide(g.n, tile.n);
   const std::int64_t splits =

@@ -120,10 +120,10 @@ MmaSplits Splits(const MatmulProblem& p, int tile = 0) {
 }
 
 TEST(MmaSplits, CutALongKOfFewTiles) {
-  EXPECT_EQ(Splits(Problem(32, 32, 511)).splits, 1) << "too short";
-  const MmaSplits two = Splits(Problem(32, 32, 600));
-  EXPECT_EQ(two.splits, 2);
-  EXPECT_EQ(two.k_per_split, 320) << "whole tiles";
+  EXPECT_EQ(Splits(Problem(32, 32, 2047)).splits, 1) << "too short";
+  const MmaSplits eight = Splits(Problem(32, 32, 2056));
+  EXPECT_EQ(eight.splits, 8);
+  EXPECT_EQ(eight.k_per_split, 288) << "whole tiles";
   EXPECT_EQ(Splits(Problem(32, 32, 100'000)).splits, 16) << "at most";
   EXPECT_EQ(Splits(Problem(4096, 4096, 100'000)).splits, 1) << "the device is busy";
   MatmulProblem invariant = Problem(32, 32, 100'000);

@@ -95,7 +95,7 @@ TEST_F(MatmulEmulated, PackedOperandsGiveTheSameBits) {
 
 TEST_F(MatmulEmulated, NeitherOrderNorGridShows) {
   for (const MatmulVariant& row : MatmulVariants()) {
-    const Case c = CaseFor(row, 300, 100, 520, 0);
+    const Case c = CaseFor(row, 150, 100, 2056, 0);
     const DeviceCase operands(c);
     SCOPED_TRACE(row.info.name);
     emulator::SetOrder(emulator::Order::kAscending);
