@@ -20,15 +20,17 @@ inline double LtFlopsPerClock(int sm, DataType type, bool tf32) {
   return ElementBytes(type) == 1 ? 2 * half : half;
 }
 
-// `type` as multiplied; `aligned`: every row starts at a multiple of 16 bytes; `bytes`: moved in all, passes included.
+// `type` as multiplied; `aligned`: every row starts at a multiple of 16 bytes; `bytes`: that the calls read and write,
+// `pass_bytes` those of passes before and after.
 inline double LtMicroseconds(const DeviceInfo& device, DataType type, bool tf32, bool aligned, double flops,
-                             double bytes, int passes, int calls) {
+                             double bytes, double pass_bytes, int passes, int calls) {
   // Of the peak: what large problems reach, and what is left where rows cannot be copied in vectors.
-  const double efficiency = aligned ? 0.7 : 0.11;
+  const double efficiency = aligned ? 0.75 : 0.11;
   const double rate = LtFlopsPerClock(device.sm, type, tf32) * device.multiprocessors * device.clock_khz * 1e-3;
   const double compute = flops / (rate * efficiency);
-  const double memory = bytes / (static_cast<double>(device.memory_bytes_per_second) * 0.85) * 1e6;
-  return kLtCallMicroseconds * calls + kLtPassMicroseconds * passes + std::max(compute, memory);
+  const double per_microsecond = static_cast<double>(device.memory_bytes_per_second) * 0.85e-6;
+  return kLtCallMicroseconds * calls + kLtPassMicroseconds * passes + std::max(compute, bytes / per_microsecond) +
+         pass_bytes / per_microsecond;
 }
 
 }  // namespace kernd

@@ -296,14 +296,17 @@ class Builder {
   }
 
   double Cost(bool pack_a, bool pack_b, bool finish, bool aligned) const {
-    double bytes = Bytes(r_.m, g_.k, p_.a.dtype, 1) + Bytes(g_.n, g_.k, p_.b.dtype, 1);
-    if (pack_a) bytes += Bytes(r_.m, g_.k, r_.a.type, 2);
-    if (pack_b) bytes += Bytes(g_.n, g_.k, r_.b.type, 2);
-    bytes += Bytes(r_.m, g_.n, g_.output_dtype, finish ? 3 : 1);
+    const double bytes =
+        Bytes(r_.m, g_.k, p_.a.dtype, 1) + Bytes(g_.n, g_.k, p_.b.dtype, 1) + Bytes(r_.m, g_.n, g_.output_dtype, 1);
+    double passes = 0;
+    if (pack_a) passes += Bytes(r_.m, g_.k, r_.a.type, 2);
+    if (pack_b) passes += Bytes(g_.n, g_.k, r_.b.type, 2);
+    if (finish) passes += Bytes(r_.m, g_.n, g_.output_dtype, 2);
     const double items = static_cast<double>(g_.batch) * static_cast<double>(g_.m) / static_cast<double>(r_.m);
     const double flops = 2 * static_cast<double>(r_.m) * static_cast<double>(g_.n) * static_cast<double>(g_.k);
     return LtMicroseconds(device_, r_.a.type, p_.numerics == Numerics::kTf32, aligned, items * flops, items * bytes,
-                          pack_a + pack_b + finish, static_cast<int>(std::max<std::size_t>(1, r_.starts.size())));
+                          items * passes, pack_a + pack_b + finish,
+                          static_cast<int>(std::max<std::size_t>(1, r_.starts.size())));
   }
 
   const MatmulProblem& p_;

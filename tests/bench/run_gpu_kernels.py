@@ -31,7 +31,10 @@ FULL = {
         [*CUBES[:3], "--dtype", "f64"],
         [*CUBES[1:], "--dtype", "f8e4m3,i8", "--transpose-b"],
         [*CUBES[1:4], *CROOKED, "--dtype", "bf16", "--kernel", "matmul_bf16_sm75_simt"],
-        [*CUBES, *CROOKED, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma"],
+        [*CUBES, *CROOKED, *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm90_wgmma"],
+        [*CUBES, *CROOKED, *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma"],
+        [*CUBES[2:], *CROOKED[:1], "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma_128x128x32"],
+        [*CUBES[:2], *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma_64x64x32"],
     ],
     "attention": [
         [*(f"1x{heads}x{length}x{dim}" for dim, heads in HEADS.items() for length in LENGTHS), "--dtype", "f16,bf16"],

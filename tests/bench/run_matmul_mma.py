@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""One visit to a GPU for the tensor-core matmul kernels, in less than five minutes: their tests, the sanitizers on small
+"""One visit to a GPU for the tensor-core matmul kernels, in some five minutes: their tests, the sanitizers on small
 cases, and every tile beside cuBLASLt. Writes OUT/matmul_mma.json and a log of each step.
 
 usage: run_matmul_mma.py --bin build/bin --out OUT [--skip STEP...]
-steps: tests, tiles, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75
+steps: tests, tiles, wgmma_tiles, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75,
+wgmma, wgmma_nt, wgmma_f16
 """
 
 import argparse
@@ -17,6 +18,7 @@ TESTS = ("Blocks/MatmulGpuRandom.*/0:Blocks/MatmulGpuRandom.*/1:All/MatmulGpuLay
          "*Past2To31")
 SMALL = "All/MatmulGpuLayouts.PaddedLines/*_nt:All/MatmulGpuLayouts.PaddedLines/*_tn:All/MatmulGpuLayouts.FewResults*/*_nn"
 TILES = ("32x32x32", "64x64x32", "128x128x32", "128x256x64")
+HOPPER_TILES = ("128x128x64", "128x256x64")
 SHAPES = ["256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096", "8192x8192x8192",
           "4096x4097x4095", "300x7000x500", "17x4096x4096", "64x64x16384"]
 # dtype -> the method's name, and what kernbench is told.
@@ -28,6 +30,9 @@ METHODS = {
     "tf32": ("matmul_tf32_sm80_mma", ["--dtype", "f32", "--tf32", "--transpose-b"]),
     "i8": ("matmul_i8_sm80_mma", ["--dtype", "i8", "--transpose-b"]),
     "i8_sm75": ("matmul_i8_sm75_mma", ["--dtype", "i8", "--transpose-b"]),
+    "wgmma": ("matmul_bf16_sm90_wgmma", ["--dtype", "bf16"]),
+    "wgmma_nt": ("matmul_bf16_sm90_wgmma", ["--dtype", "bf16", "--transpose-b"]),
+    "wgmma_f16": ("matmul_f16_sm90_wgmma", ["--dtype", "f16"]),
 }
 
 
@@ -48,21 +53,22 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     visit = Visit(args)
     test = args.bin / "matmul_gpu_test"
-    visit.run("tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 90, {"KERND_ROWS": "_mma"})
+    visit.run("tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 90, {"KERND_ROWS": "mma"})  # wgmma, too
     visit.run("tiles", [args.bin / "matmul_mma_tiles"], 40)
+    visit.run("wgmma_tiles", [args.bin / "matmul_wgmma_tiles"], 40)
     visit.answer["tiles"] = []
     for step, (method, words) in METHODS.items():
         if step in args.skip:
             continue
-        shapes = SHAPES if step in ("bf16", "f16") else SHAPES[2:6]
-        for tile in TILES:
+        shapes = SHAPES if step in ("bf16", "f16", "wgmma") else SHAPES[2:6]
+        for tile in HOPPER_TILES if "sm90" in method else TILES:
             output = visit.run(f"{step}_{tile}", [args.bin / "kernbench", "--backend", "cuda", "matmul", *shapes, *words,
                                                   "--kernel", f"{method}_{tile}", "--peer", "cublaslt-best", "--repeat", "7",
                                                   "--unit", "TFLOP/s", "--json"], 20)
             visit.answer["tiles"] += [{"kernel": method, "tile": tile, **row} for row in rows_of(output)]
     for tool, limit in (("racecheck", 30), ("memcheck", 30), ("synccheck", 20), ("initcheck", 25)):
         visit.run(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", test, f"--gtest_filter={SMALL}",
-                         "--gtest_brief=1"], limit, {"KERND_EXACT_BUFFERS": "1", "KERND_ROWS": "_mma"})
+                         "--gtest_brief=1"], limit, {"KERND_EXACT_BUFFERS": "1", "KERND_ROWS": "mma"})
     (args.out / "matmul_mma.json").write_text(json.dumps(visit.answer, indent=1), encoding="utf-8")
     for row in visit.answer["tiles"]:
         print(f"{row['kernel']} {row['tile']:>10} {row['name']}: {row['value']:.4g} TFLOP/s, ratio {row.get('ratio', 0):.2f}")

@@ -64,13 +64,16 @@ TEST_F(MatmulGpu, ChoosesTheLibraryUnlessPackingCostsMore) {
 // are.
 TEST_F(MatmulGpu, BatchInvariantChoice) {
   for (const DataType type : kTypes) {
-    const bool mma = type == DataType::kF16 || type == DataType::kI8 || (type == DataType::kBF16 && device_.sm >= 80);
+    const bool half = type == DataType::kF16 || (type == DataType::kBF16 && device_.sm >= 80);
+    const char* const method = half && device_.sm == 90        ? "wgmma_128x128x64"
+                               : half || type == DataType::kI8 ? "mma_128x128x32"
+                                                               : "simt";
     for (const Dims& sizes : {Dims{1, 1}, Dims{1, 1500}, Dims{3, 33}}) {
       MatmulProblem p{.a = SpecOf(type, {sizes[0], sizes[1], 200}), .b = SpecOf(type, {200, 1400})};
       p.numerics = Numerics::kBatchInvariant;
       const auto choice = Choose(MatmulVariants(), p, *Validate(p), {}, device_);
       ASSERT_TRUE(choice.ok()) << choice.status();
-      EXPECT_TRUE(choice->variant->info.name.ends_with(mma ? "mma_128x128x32" : "simt")) << choice->variant->info.name;
+      EXPECT_TRUE(choice->variant->info.name.ends_with(method)) << choice->variant->info.name;
     }
   }
 }
