@@ -6,10 +6,10 @@
 
 namespace kernd {
 
-template <typename Variant>
-std::vector<Variant> Join(absl::Span<const Variant> first, absl::Span<const Variant> second) {
+template <typename Variant, typename... More>
+std::vector<Variant> Join(absl::Span<const Variant> first, More... more) {
   std::vector<Variant> all(first.begin(), first.end());
-  all.insert(all.end(), second.begin(), second.end());
+  (all.insert(all.end(), more.begin(), more.end()), ...);
   return all;
 }
 
@@ -19,7 +19,7 @@ absl::Span<const AttentionVariant> AttentionVariants() {
 }
 
 absl::Span<const MatmulVariant> MatmulVariants() {
-  static const auto& all = *new std::vector(Join(MatmulWgmmaVariants(), MatmulMmaVariants()));
+  static const auto& all = *new std::vector(Join(MatmulWgmmaVariants(), MatmulMmaVariants(), MatmulSkinnyVariants()));
   return all;
 }
 

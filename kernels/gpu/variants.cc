@@ -21,8 +21,8 @@ absl::Span<const AttentionVariant> AttentionVariants() {
 }
 
 absl::Span<const MatmulVariant> MatmulVariants() {
-  static const auto& all = *new std::vector<MatmulVariant>(
-      Join<MatmulVariant>({MatmulLtVariants(), MatmulSimtVariants(), MatmulWgmmaVariants(), MatmulMmaVariants()}));
+  static const auto& all = *new std::vector<MatmulVariant>(Join<MatmulVariant>(
+      {MatmulLtVariants(), MatmulSimtVariants(), MatmulSkinnyVariants(), MatmulWgmmaVariants(), MatmulMmaVariants()}));
   return all;
 }
 

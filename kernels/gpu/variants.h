@@ -16,10 +16,11 @@ absl::Span<const AttentionVariant> AttentionMmaVariants();
 absl::Span<const AttentionVariant> AttentionWgmmaVariants();
 
 // matmul_simt.cu: every dtype; every option. matmul_lt.cc: cuBLASLt. matmul_mma.cc: tensor cores, F16, BF16, TF32, I8.
-// matmul_wgmma.cc: F16, BF16; SM 9.0 alone.
+// matmul_wgmma.cc: F16, BF16; SM 9.0 alone. matmul_skinny.cu: F16, BF16; from SM 8.0 on, for few rows.
 absl::Span<const MatmulVariant> MatmulSimtVariants();
 absl::Span<const MatmulVariant> MatmulLtVariants();
 absl::Span<const MatmulVariant> MatmulMmaVariants();
+absl::Span<const MatmulVariant> MatmulSkinnyVariants();
 absl::Span<const MatmulVariant> MatmulWgmmaVariants();
 
 }  // namespace kernd

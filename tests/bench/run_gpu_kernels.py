@@ -33,6 +33,7 @@ FULL = {
         [*CUBES[1:4], *CROOKED, "--dtype", "bf16", "--kernel", "matmul_bf16_sm75_simt"],
         [*CUBES, *CROOKED, *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm90_wgmma"],
         [*CUBES, *CROOKED, *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma"],
+        [*SKINNY, CUBES[0], "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_skinny"],
         [*CUBES[2:], *CROOKED[:1], "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma_128x128x32"],
         [*CUBES[:2], *SKINNY, "--dtype", "bf16", "--kernel", "matmul_bf16_sm80_mma_64x64x32"],
     ],

@@ -3,8 +3,8 @@
 cases, and every tile beside cuBLASLt. Writes OUT/matmul_mma.json and a log of each step.
 
 usage: run_matmul_mma.py --bin build/bin --out OUT [--skip STEP...]
-steps: tests, tiles, wgmma_tiles, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75,
-wgmma, wgmma_nt, wgmma_f16
+steps: tests, skinny_tests, tiles, wgmma_tiles, memcheck, racecheck, initcheck, synccheck, bf16, bf16_nt, f16, f16_sm75, tf32, i8, i8_sm75,
+skinny, skinny_nt, wgmma, wgmma_nt, wgmma_f16
 """
 
 import argparse
@@ -19,6 +19,7 @@ TESTS = ("Blocks/MatmulGpuRandom.*/0:Blocks/MatmulGpuRandom.*/1:All/MatmulGpuLay
 SMALL = "All/MatmulGpuLayouts.PaddedLines/*_nt:All/MatmulGpuLayouts.PaddedLines/*_tn:All/MatmulGpuLayouts.FewResults*/*_nn"
 TILES = ("32x32x32", "64x64x32", "128x128x32", "128x256x64")
 HOPPER_TILES = ("128x128x64", "128x256x64")
+SKINNY = ["1x4096x4096", "8x4096x4096", "17x4096x4096", "32x4096x4096", "17x4095x4097", "512x512x512"]
 SHAPES = ["256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096", "8192x8192x8192",
           "4096x4097x4095", "300x7000x500", "17x4096x4096", "64x64x16384"]
 # dtype -> the method's name, and what kernbench is told.
@@ -30,6 +31,8 @@ METHODS = {
     "tf32": ("matmul_tf32_sm80_mma", ["--dtype", "f32", "--tf32", "--transpose-b"]),
     "i8": ("matmul_i8_sm80_mma", ["--dtype", "i8", "--transpose-b"]),
     "i8_sm75": ("matmul_i8_sm75_mma", ["--dtype", "i8", "--transpose-b"]),
+    "skinny": ("matmul_bf16_sm80_skinny", ["--dtype", "bf16"]),
+    "skinny_nt": ("matmul_bf16_sm80_skinny", ["--dtype", "bf16", "--transpose-b"]),
     "wgmma": ("matmul_bf16_sm90_wgmma", ["--dtype", "bf16"]),
     "wgmma_nt": ("matmul_bf16_sm90_wgmma", ["--dtype", "bf16", "--transpose-b"]),
     "wgmma_f16": ("matmul_f16_sm90_wgmma", ["--dtype", "f16"]),
@@ -54,6 +57,7 @@ def main():
     visit = Visit(args)
     test = args.bin / "matmul_gpu_test"
     visit.run("tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 90, {"KERND_ROWS": "mma"})  # wgmma, too
+    visit.run("skinny_tests", [test, f"--gtest_filter={TESTS}", "--gtest_brief=1"], 60, {"KERND_ROWS": "_skinny"})
     visit.run("tiles", [args.bin / "matmul_mma_tiles"], 40)
     visit.run("wgmma_tiles", [args.bin / "matmul_wgmma_tiles"], 40)
     visit.answer["tiles"] = []
@@ -61,9 +65,12 @@ def main():
         if step in args.skip:
             continue
         shapes = SHAPES if step in ("bf16", "f16", "wgmma") else SHAPES[2:6]
-        for tile in HOPPER_TILES if "sm90" in method else TILES:
+        tiles = HOPPER_TILES if "sm90" in method else TILES
+        if method.endswith("_skinny"):
+            shapes, tiles = SKINNY, ("",)
+        for tile in tiles:
             output = visit.run(f"{step}_{tile}", [args.bin / "kernbench", "--backend", "cuda", "matmul", *shapes, *words,
-                                                  "--kernel", f"{method}_{tile}", "--peer", "cublaslt-best", "--repeat", "7",
+                                                  "--kernel", f"{method}_{tile}".rstrip("_"), "--peer", "cublaslt-best", "--repeat", "7",
                                                   "--unit", "TFLOP/s", "--json"], 20)
             visit.answer["tiles"] += [{"kernel": method, "tile": tile, **row} for row in rows_of(output)]
     for tool, limit in (("racecheck", 30), ("memcheck", 30), ("synccheck", 20), ("initcheck", 25)):

@@ -536,6 +536,9 @@ TEST(GpuTable, TheQuickestOnHopper) {
     EXPECT_EQ(QuickestOf(p, device), "matmul_bf16_sm90_wgmma_128x256x64") << side;
   }
   EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, 256, 8192, 8192), device), "matmul_bf16_lt_heuristic");
+  for (const std::int64_t m : {1, 8, 17}) {
+    EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, m, 4096, 4096), device), "matmul_bf16_sm80_skinny") << m;
+  }
   device.sm = 80;
   EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, 4096, 4096, 4096), device), "matmul_bf16_lt_heuristic");
 #else
@@ -555,7 +558,8 @@ TEST(GpuTable, EveryTypeIsPlanned) {
     p.numerics = Numerics::kBatchInvariant;
     const auto invariant = Choose(MatmulVariants(), p, *Validate(p), {}, kDevice);
     ASSERT_TRUE(invariant.ok()) << invariant.status();
-    EXPECT_THAT(invariant->variant->info.name, HasSubstr("simt"));
+    const bool half = type == DataType::kF16 || type == DataType::kBF16;
+    EXPECT_THAT(invariant->variant->info.name, HasSubstr(half ? "skinny" : "simt")) << "no shared memory for others";
     const std::string lt = "matmul_" + std::string(Token(type)) + "_lt_heuristic";
     const auto refused = Choose(MatmulVariants(), p, *Validate(p), {.name = lt}, kDevice);
     EXPECT_THAT(std::string(refused.status().message()), HasSubstr("BATCH_INVARIANT"));
