@@ -16,6 +16,11 @@ constexpr int kThreads = 256, kWarps = kThreads / 32, kColumns = 64, kLanes = kT
 static_assert(kThreads == kMaxSplits);
 constexpr std::int64_t kGroupBytes = std::int64_t{64} << 20;
 
+// Blocks for a row: one at least, as a row without columns still has its LSE.
+KERND_HOST_DEVICE std::int64_t ColumnBlocks(const AttentionParams& p) {
+  return p.v_head_dim == 0 ? 1 : (p.v_head_dim + kColumns - 1) / kColumns;
+}
+
 // Of a block's values, in the order of threads, pairs first. All threads call it; `of_warps` is for it alone.
 template <typename Combine>
 __device__ float Reduce(float x, const Combine& combine, float (&of_warps)[kWarps]) {
@@ -32,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
                SplitWorkspace workspace) {
   __shared__ float weight[kMaxSplits], part_sum[kMaxSplits], maxima[kWarps], sums[kWarps], lanes[kLanes][kColumns];
   const std::int64_t q_heads = p.kv_heads * p.group, rows = group.count * q_heads * group.q_rows;
-  const std::int64_t col_blocks = (p.v_head_dim + kColumns - 1) / kColumns;
+  const std::int64_t col_blocks = ColumnBlocks(p);
   for (std::int64_t work = blockIdx.x; work < rows * col_blocks; work += gridDim.x) {
     const std::int64_t row = work / col_blocks, query = row % group.q_rows, head = row / group.q_rows % q_heads,
                        b = group.first + row / group.q_rows / q_heads;
@@ -57,10 +62,10 @@ __global__ void __launch_bounds__(kThreads)
     const bool empty = sum == 0;
     const std::int64_t column = work % col_blocks * kColumns + t % kColumns;
     const bool has_column = column < p.v_head_dim;
-    const float* const from = workspace.sums + slot * p.v_head_dim + (has_column ? column : 0);
+    const float* const from = workspace.sums + slot * p.v_head_dim + column;
     float x = 0;
 #pragma unroll 8
-    for (int i = t / kColumns; i < splits; i += kLanes) {
+    for (int i = t / kColumns; has_column && i < splits; i += kLanes) {
       // Those of a part whose exponentials add up to 0 were never written.
       x += part_sum[i] != 0 ? from[i * p.v_head_dim] * weight[i] : 0.0f;
     }
@@ -130,8 +135,7 @@ SplitPlan PlanSplits(const AttentionGeometry& g) {
 
 absl::Status LaunchMerge(const AttentionParams& params, const SplitGroup& group, const SplitWorkspace& workspace,
                          Stream stream) {
-  const std::int64_t blocks_of_row = (params.v_head_dim + kColumns - 1) / kColumns;
-  const std::int64_t blocks = group.count * params.kv_heads * params.group * group.q_rows * blocks_of_row;
+  const std::int64_t blocks = group.count * params.kv_heads * params.group * group.q_rows * ColumnBlocks(params);
   return LaunchKernel("MergeParts", MergeParts, GridOf(blocks), kThreads, 0, stream, params, group, workspace);
 }
 

@@ -23,9 +23,9 @@ inline constexpr std::int64_t kSplitKeyMultiple = 128;
 inline constexpr std::int64_t kMinSplitKeys = 256;
 inline constexpr std::int64_t kMaxSplits = 256;
 
-// Keys of each part but the last; 0: the sequence is not cut.
+// Keys of each part but the last; 0: the sequence is not cut. `group` is 0 where there are no heads of Q.
 KERND_HOST_DEVICE inline std::int64_t SplitKeys(const AttentionSequence& s, std::int64_t group) {
-  if (s.q_length == 0 || s.q_length > kSplitRows / group || s.kv_length <= kMinSplitKeys) return 0;
+  if (group == 0 || s.q_length == 0 || s.q_length > kSplitRows / group || s.kv_length <= kMinSplitKeys) return 0;
   const std::int64_t share = (s.kv_length + kMaxSplits - 1) / kMaxSplits;
   const std::int64_t keys = (share + kSplitKeyMultiple - 1) / kSplitKeyMultiple * kSplitKeyMultiple;
   return keys < kMinSplitKeys ? kMinSplitKeys : keys;

@@ -70,8 +70,13 @@ class DeviceTest : public ::testing::Test {
     const char* const unwanted = std::getenv("KERND_WITHOUT_ROWS");
     if (unwanted != nullptr && variant.info.name.find(unwanted) != std::string::npos) return false;
     const auto& dtypes = variant.info.dtypes;
-    return variant.min_sm <= device_.sm && std::find(dtypes.begin(), dtypes.end(), p.q.dtype) != dtypes.end() &&
-           variant.why_not(p, *Validate(p), device_).empty();
+    const auto g = Validate(p);
+    if (variant.min_sm > device_.sm || std::find(dtypes.begin(), dtypes.end(), p.q.dtype) == dtypes.end() ||
+        !variant.why_not(p, *g, device_).empty()) {
+      return false;
+    }
+    EXPECT_GE(variant.estimate(p, *g, device_), 0) << variant.info.name;  // as a daemon asks before it chooses
+    return true;
   }
 
   Result Compute(const AttentionVariant& variant, const Case& c, const OnDevice& operands) const {

@@ -118,6 +118,30 @@ TEST_F(AttentionEmulated, InvisibleTailsCostNothing) {
   EXPECT_EQ(count(std::numeric_limits<double>::quiet_NaN()), clean);
 }
 
+// Sequences cut along their keys: values without columns still have LSE, and no heads of Q have nothing at all.
+TEST_F(AttentionEmulated, OrdinaryCoresMergeNothing) {
+  for (const auto& [heads, columns] : {std::pair{2, 0}, {0, 8}}) {
+    const testing::attention::Sizes sizes{
+        .q_heads = heads, .kv_heads = 2, .q_rows = 3, .kv_rows = 300, .d = 8, .dv = columns};
+    const Case c = PlainCase(sizes, 7, DataType::kF16);
+    SCOPED_TRACE(Describe(c));
+    const auto expected = reference::AttentionValues(c.p, c.Args());
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    const OnDevice operands(c);
+    int count = 0;
+    for (const auto variants : {AttentionSimtVariants(), AttentionMmaVariants(), AttentionWgmmaVariants()}) {
+      for (const AttentionVariant& variant : variants) {
+        if (!Takes(variant, c.p)) continue;
+        SCOPED_TRACE(variant.info.name);
+        const Result result = Compute(variant, c, operands);
+        ExpectMatches(c, result.o, result.lse, *expected);
+        ++count;
+      }
+    }
+    EXPECT_GT(count, 0);
+  }
+}
+
 TEST_F(AttentionEmulated, OrdinaryCoresAgreeToo) {
   for (std::uint64_t seed = 30001; seed < 30031 && !HasFailure(); ++seed) {
     const Case c = RandomCase(seed, seed % 5 == 0);

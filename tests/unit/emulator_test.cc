@@ -194,6 +194,8 @@ TEST(EmulatorDeathTest, RefusesWhatADeviceMayForgive) {
                "left while __syncwarp waits|nobody can go on");
   EXPECT_DEATH(RunWarps(2, 0, [&] { ThreadIndex().x < 32 ? Barrier() : static_cast<void>(BarrierOr(true)); }),
                "__syncthreads");
+  EXPECT_DEATH(emulator::Run("no blocks", {.x = 0}, {.x = 32}, 0, [] {}), "no blocks: launched with .* 0 blocks");
+  EXPECT_DEATH(emulator::Run("no threads", {.x = 1}, {.x = 0}, 0, [] {}), "no threads: launched with 0 x");
   EXPECT_DEATH(RunWarps(1, 64, [&] { CopyAsync(64, from, true); }), "shared memory has 64 bytes");
   EXPECT_DEATH(RunWarps(1, 64, [&] { CopyAsync(8, from, true); }), "not a multiple of 16");
   EXPECT_DEATH(RunWarps(1, 64, [&] { CopyAsync(0, reinterpret_cast<const char*>(from) + 2, true); }),
