@@ -107,7 +107,7 @@ absl::Status Launch(const AttentionProblem& p, const AttentionGeometry& g, const
     std::int64_t few = 0, many = 0;  // the most rows of sequences for `decode`, and of the others
     for (std::int64_t b = group.first; b < group.first + group.count; ++b) {
       const AttentionSequence& s = g.sequences[b];
-      if (SplitKeys(s, g.heads_per_kv) == 0) continue;
+      if (SplitKeys(s, g.heads_per_kv, g.kv_heads) == 0) continue;
       const std::int64_t rows = s.q_length * g.heads_per_kv;
       std::int64_t& most = rows <= decode_rows ? few : many;
       most = std::max(most, rows);
@@ -155,7 +155,7 @@ double Estimate(const AttentionProblem&, const AttentionGeometry& g, const Devic
   const double channels = static_cast<double>(g.head_dim + g.v_head_dim);
   double keys = 0, all_rows = 0, blocks = 0;
   for (const AttentionSequence& s : g.sequences) {
-    const std::int64_t rows = s.q_length * g.heads_per_kv, split_keys = SplitKeys(s, g.heads_per_kv);
+    const std::int64_t rows = s.q_length * g.heads_per_kv, split_keys = SplitKeys(s, g.heads_per_kv, g.kv_heads);
     const std::int64_t of_sequence = split_keys > 0 ? NumSplits(s, split_keys) : (rows + kRows - 1) / kRows;
     keys += static_cast<double>(s.kv_length);
     all_rows += static_cast<double>(rows * g.kv_heads);

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t row = work / col_blocks, query = row % group.q_rows, head = row / group.q_rows % q_heads,
                        b = group.first + row / group.q_rows / q_heads;
     const AttentionSequence s = p.tables.sequences[b];
-    const std::int64_t split_keys = SplitKeys(s, p.group);
+    const std::int64_t split_keys = SplitKeys(s, p.group, p.kv_heads);
     if (split_keys == 0 || query >= s.q_rows) continue;
     const bool computed = query < s.q_length;
     const int splits = computed ? static_cast<int>(NumSplits(s, split_keys)) : 0;
@@ -97,7 +97,7 @@ SplitPlan PlanSplits(const AttentionGeometry& g) {
   std::optional<std::int64_t> most = 0;
   for (std::int64_t b = 0; b < g.batch; ++b) {
     const AttentionSequence& s = g.sequences[b];
-    const std::int64_t keys = SplitKeys(s, g.heads_per_kv);
+    const std::int64_t keys = SplitKeys(s, g.heads_per_kv, g.kv_heads);
     if (keys == 0) {
       plan.all = plan.all && s.q_rows == 0;
       continue;

@@ -22,14 +22,20 @@ inline constexpr std::int64_t kSplitRows = 128;  // query heads of a kv head tim
 inline constexpr std::int64_t kSplitKeyMultiple = 128;
 inline constexpr std::int64_t kMinSplitKeys = 256;
 inline constexpr std::int64_t kMaxSplits = 256;
+inline constexpr std::int64_t kUsualParts = 128;  // of all heads of a sequence: most SMs get one
+inline constexpr std::int64_t kLongSplitKeys = 1024;
 
-// Keys of each part but the last; 0: the sequence is not cut. `group` is 0 where there are no heads of Q.
-KERND_HOST_DEVICE inline std::int64_t SplitKeys(const AttentionSequence& s, std::int64_t group) {
+// Keys of each part but the last; 0: the sequence is not cut. `group` is 0 where there are no heads of Q. While it
+// begins and ends, a part reads little: so there are no more of them than a sequence alone needs to be quick.
+KERND_HOST_DEVICE inline std::int64_t SplitKeys(const AttentionSequence& s, std::int64_t group, std::int64_t kv_heads) {
   if (group == 0 || s.q_length == 0 || s.q_length > kSplitRows / group || s.kv_length <= kMinSplitKeys) return 0;
-  const std::int64_t share = (s.kv_length + kMaxSplits - 1) / kMaxSplits;
+  std::int64_t parts = kv_heads < kUsualParts ? kUsualParts / kv_heads : 1;  // of a head
+  if (s.kv_length / parts >= kLongSplitKeys) parts *= 2;                     // an SM reads two at a time
+  const std::int64_t share = (s.kv_length + parts - 1) / parts;
   const std::int64_t keys = (share + kSplitKeyMultiple - 1) / kSplitKeyMultiple * kSplitKeyMultiple;
   return keys < kMinSplitKeys ? kMinSplitKeys : keys;
 }
+static_assert(2 * kUsualParts <= kMaxSplits);
 
 KERND_HOST_DEVICE inline std::int64_t NumSplits(const AttentionSequence& s, std::int64_t split_keys) {
   return (s.kv_length + split_keys - 1) / split_keys;

@@ -90,7 +90,7 @@ __device__ inline AttentionWork FindWork(const AttentionParams& p, const Attenti
     out.first_row = (plan.blocks - 1 - in_section / width) * rows;
   }
   const AttentionSequence& s = p.tables.sequences[out.b];
-  const std::int64_t split_keys = plan.whole ? 0 : SplitKeys(s, p.group), computed = s.q_length * p.group;
+  const std::int64_t split_keys = plan.whole ? 0 : SplitKeys(s, p.group, p.kv_heads), computed = s.q_length * p.group;
   out.first_key = out.split * split_keys;
   out.last_key = plan.split ? min(s.kv_length, out.first_key + split_keys) : s.kv_length;
   out.rows = plan.split ? computed : s.q_rows * p.group;
