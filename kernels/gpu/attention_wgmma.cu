@@ -168,12 +168,13 @@ AttentionVariant Row() {
           .launch = Launch};
 }
 
-// Decides how the grid takes turns at the pieces of causal rows. In sections: dealing out one by one, there and back
-// again, leaves some blocks with nearly twice the work of others where a section is about as large as the grid; pairs
-// are all alike, but come in whole rounds. Where the last of few rounds would be mostly empty, all heads are one
-// section: then pieces come in the order of their lengths, and there and back again is as even.
+// Decides how the grid takes turns at the pieces of causal rows. A head after the other: dealing out one by one, there
+// and back again, leaves some blocks with nearly twice the work of others where a head has about as many pieces as the
+// grid; pairs are all alike, but come in whole rounds. Where the last of few rounds would be mostly empty, all heads
+// are one section: then pieces come in the order of their lengths, and there and back again is as even.
 void Pair(const AttentionGeometry& g, std::int64_t blocks, WgmmaLaunch& launch) {
   if (launch.plan.packed || launch.plan.works <= blocks || !(g.window_left || g.window_right)) return;
+  if (launch.plan.section == 1) launch.plan.section += launch.plan.blocks % 2;  // else one of a head's is alone
   const std::int64_t pairs = WgmmaPairs(launch.plan), rounds = (pairs + blocks - 1) / blocks;
   if (pairs * 100 >= rounds * blocks * 85) {
     launch.pairs = pairs;
@@ -209,8 +210,8 @@ absl::Status LaunchWgmma(const WgmmaKernel& kernel, const AttentionProblem& p, c
   KERND_RETURN_IF_ERROR(MakeTensorMap(q, launch.q));
   KERND_RETURN_IF_ERROR(MakeTensorMap(k, launch.k));
   KERND_RETURN_IF_ERROR(MakeTensorMap(v, launch.v));
-  launch.plan = {
-      .section = SectionOf(g, launch.params.type_bytes, device) * launch.fold, .packed = packed, .whole = true};
+  launch.plan = {.packed = packed, .whole = true};
+  if (kernel.sections) launch.plan.section = SectionOf(g, launch.params.type_bytes, device) * launch.fold;
   CutIntoPieces(launch.params, kernel.rows, g.v_head_dim, g.max_q_rows * group, packed ? p.q.shape[0] * group : 0,
                 launch.plan);
   const std::int64_t blocks = std::min<std::int64_t>(launch.plan.works, device.multiprocessors);

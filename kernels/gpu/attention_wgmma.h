@@ -46,6 +46,9 @@ KERND_HOST_DEVICE inline WgmmaPieces WgmmaPair(const AttentionPlan& plan, std::i
 struct WgmmaKernel {
   unsigned rows = 0, keys = 0;  // of a tile; a row's bits depend on `keys`
   std::size_t shared_bytes = 0;
+  // As many heads as the L2 holds take turns, each with a piece, not all pieces of a head after the other. Only a bench
+  // wants it: of neighbouring blocks each reads other keys then.
+  bool sections = false;
   absl::Status (*load)() = nullptr;
   absl::Status (*launch)(const WgmmaLaunch&, unsigned blocks, Stream) = nullptr;
 };
