@@ -82,6 +82,17 @@ class TiledProblem {
   const AttentionArgs& args() const { return args_; }
   const AttentionTables& tables() const { return tables_; }
 
+  // The two ends of O, which candidates are compared by: a MiB is enough of jobs of any kind.
+  std::vector<std::byte> SampleOfOutput() const {
+    constexpr std::int64_t kSample = 1 << 20;
+    std::vector<std::byte> sample(2 * kSample);
+    const auto* const o = static_cast<const std::byte*>(args_.o);
+    (void)cudaMemcpy(sample.data(), o, kSample, cudaMemcpyDeviceToHost);
+    (void)cudaMemcpy(sample.data() + kSample, o + TiledOperands::kBytes - kSample, kSample, cudaMemcpyDeviceToHost);
+    return sample;
+  }
+  void ForgetOutput() const { (void)cudaMemset(args_.o, 0xff, TiledOperands::kBytes); }
+
   // Median of ten runs of `launch()`, after three that do not count.
   template <typename Launch>
   void Time(const char* tile, const Launch& launch) const {

@@ -9,15 +9,24 @@ namespace {
 template <unsigned kD>
 void TimeAll(std::int64_t length, bool causal, const DeviceInfo& device) {
   const TiledProblem p(kD, length, causal);
+  std::vector<std::byte> first;
   for (const attention_wgmma::Candidate& candidate : attention_wgmma::Candidates<kD>()) {
     const absl::Status loaded = candidate.kernel.load();
     if (!loaded.ok()) {
       std::fprintf(stderr, "%s: %s\n", candidate.name, std::string(loaded.message()).c_str());
       continue;
     }
+    p.ForgetOutput();
     p.Time(candidate.name, [&] {
       return LaunchWgmma(candidate.kernel, p.problem(), p.geometry(), device, p.args(), p.tables(), nullptr);
     });
+    // All have tiles of as many keys, and so the same bits. Not JSON: this is no time.
+    const std::vector<std::byte> output = p.SampleOfOutput();
+    if (first.empty()) first = output;
+    if (output != first) {
+      std::printf("WRONG: %s, d %u, length %ld%s: other bits than the first\n", candidate.name, kD,
+                  static_cast<long>(length), causal ? ", causal" : "");
+    }
   }
 }
 

@@ -14,9 +14,13 @@ struct Candidate {
 };
 
 template <unsigned kD, unsigned kKeys, unsigned kGroups, bool kOverlap, bool kPingPong, unsigned kQ = 2,
-          unsigned kStages = 2>
+          unsigned kStages = 2, bool kJoined = false>
 WgmmaKernel Of() {
-  return KernelOf<Shape<DataType::kF16, kD, kD, kKeys, kGroups, kOverlap, kPingPong, kQ, kStages>>();
+  return KernelOf<Shape<DataType::kF16, kD, kD, kKeys, kGroups, kOverlap, kPingPong, kQ, kStages, kJoined>>();
+}
+inline WgmmaKernel InSections(WgmmaKernel kernel) {
+  kernel.sections = true;
+  return kernel;
 }
 
 // For problems of kD channels.
@@ -24,18 +28,20 @@ template <unsigned kD>
 std::vector<Candidate> Candidates() {
   if constexpr (kD == 64) {
     return {{"192x128 overlap turns", Of<64, 128, 3, true, true>()},
-            {"192x128 overlap turns 3 stages", Of<64, 128, 3, true, true, 2, 3>()},
-            {"192x128 overlap turns 1 Q 3 stages", Of<64, 128, 3, true, true, 1, 3>()},
-            {"192x128 overlap", Of<64, 128, 3, true, false>()}};
+            {"192x128 overlap turns sections", InSections(Of<64, 128, 3, true, true>())},
+            {"192x128 overlap turns joined", Of<64, 128, 3, true, true, 2, 2, true>()},
+            {"192x128 overlap joined", Of<64, 128, 3, true, false, 2, 2, true>()},
+            {"128x128 overlap turns joined", Of<64, 128, 2, true, true, 2, 2, true>()}};
   } else if constexpr (kD == 128) {
     return {{"128x128 overlap turns", Of<128, 128, 2, true, true>()},
-            {"128x128 overlap", Of<128, 128, 2, true, false>()},
-            {"128x128 overlap turns 1 Q 3 stages", Of<128, 128, 2, true, true, 1, 3>()},
-            {"128x128 overlap 1 Q 3 stages", Of<128, 128, 2, true, false, 1, 3>()}};
+            {"128x128 overlap turns sections", InSections(Of<128, 128, 2, true, true>())},
+            {"128x128 overlap turns joined", Of<128, 128, 2, true, true, 2, 2, true>()},
+            {"128x128 overlap turns joined sections", InSections(Of<128, 128, 2, true, true, 2, 2, true>())},
+            {"128x128 overlap joined", Of<128, 128, 2, true, false, 2, 2, true>()}};
   } else {
     return {{"128x80 overlap", Of<256, 80, 2, true, false, 1>()},
-            {"128x80 overlap turns", Of<256, 80, 2, true, true, 1>()},
-            {"128x64 overlap", Of<256, 64, 2, true, false, 1>()},
+            {"128x80 overlap sections", InSections(Of<256, 80, 2, true, false, 1>())},
+            {"128x80 overlap joined", Of<256, 80, 2, true, false, 1, 2, true>()},
             {"128x80 turns", Of<256, 80, 2, false, true, 1>()}};
   }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -36,10 +37,11 @@ class AttentionWgmmaShapes : public DeviceTest {
   // Tails of tiles, jobs one after the other, a value that is no number, and rows that see nothing.
   template <unsigned kD>
   void CheckAll() {
-    for (const bool causal : {false, true}) {
+    for (const std::string_view rows : {"full", "causal", "window"}) {
       Case c = PlainCase({.batch = 2, .q_heads = 2, .kv_heads = 1, .q_rows = 230, .kv_rows = 400, .d = kD, .dv = kD},
                          kD, DataType::kF16);
-      c.p.causal = causal;
+      c.p.causal = rows == "causal";
+      if (rows == "window") c.p.window_left = c.p.window_right = 60;
       c.p.alignment = MaskAlignment::kBottomRight;
       c.p.kv_lengths = {400, 131};
       Random random(kD);
@@ -51,7 +53,7 @@ class AttentionWgmmaShapes : public DeviceTest {
       ASSERT_TRUE(expected.ok()) << expected.status();
       const OnDevice operands(c);
       for (const attention_wgmma::Candidate& candidate : attention_wgmma::Candidates<kD>()) {
-        SCOPED_TRACE(std::string(candidate.name) + (causal ? " causal" : ""));
+        SCOPED_TRACE(std::string(candidate.name) + ", " + std::string(rows));
         const AttentionVariant variant = VariantOf(candidate);
         SetMultiprocessors(2);
         emulator::ResetCounters();
