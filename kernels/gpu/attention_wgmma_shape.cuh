@@ -57,8 +57,9 @@ struct Job {
 // sake gets the same bits again.
 inline constexpr unsigned kSuspectWords = 32;
 
-// The one that is computed, and the one after it, which is prepared meanwhile.
-inline constexpr unsigned kJobs = 2;
+// The one that is computed, the one before it, whose results may be still to come (kJoined), and the one after it,
+// which is prepared meanwhile.
+inline constexpr unsigned kJobs = 3;
 
 template <typename S>
 struct Shared {
