@@ -71,7 +71,8 @@ TEST(Lifecycle, CallsBeyondTheQueueAreRefusedWithARetry) {
   const auto daemon = Daemon::Start({"--max-queued-calls", "2", OneAtATime()});
   ASSERT_NE(daemon, nullptr);
   const auto channel = Connect(daemon->endpoint());
-  PendingCall first(channel, LongCall()), second(channel, LongCall());
+  const v1::AttentionRequest longer = SelfAttention(LongerOperand());
+  PendingCall first(channel, longer), second(channel, longer);
   ASSERT_TRUE(daemon->WaitForMetric("kernd_requests_in_flight", 2));
   ASSERT_TRUE(daemon->WaitForMetric("kernd_queue_depth", 1));
   const RawReply refused = RawCall(channel, kMatmul, SmallMatmul().SerializeAsString());
