@@ -6,8 +6,7 @@
 // or
 //   three that compute 64 rows each, 232 or 160: S, P and O stay in registers, from which O is written. Q K^T of a tile
 //   runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns at
-//   issuing products. Each skips tiles of which its rows see nothing. For D128 the first softmax of a job runs beside
-//   the last products of the job before, too.
+//   issuing products. Each skips tiles of which its rows see nothing.
 // Shared memory: two buffers of Q (one past 128 channels), free again after a job's last Q K^T; rings of two tiles of K
 //   and V, swizzled over 128 bytes. D128: 192 KiB and one block an SM, which goes on from job to job; of causal rows it
 //   gets a long and a short one at a time.

@@ -16,8 +16,19 @@ class Consumer {
 
   __device__ void Run() {
     if (S::kPingPong && group_ == S::kGroups - 1) NamedArrive(kTurn, kTurnThreads);  // the first has the first turn
-    if constexpr (S::kJoined) RunJoined();
-    RunApart();
+    for (;; jobs_.Next()) {
+      MbarrierWait(SharedAddress(&shared_.q_full[q_.index]), q_.parity);
+      const Job& job = shared_.jobs[jobs_.index];
+      if (job.kind == Job::kEnd) break;
+      if (job.kind == Job::kRun) {
+        Do<false>(job);
+      } else if (job.kind == Job::kCareful) {
+        Do<true>(job);
+      } else {
+        LetGoOfQueries();
+      }
+      Release(shared_.job_empty[jobs_.index]);
+    }
     if (S::kPingPong && group_ == 0) NamedSync(kTurn, kTurnThreads);  // the turn that nobody takes
   }
 
@@ -33,109 +44,6 @@ class Consumer {
     Window full;
     int high, low;
   };
-
-  __device__ void RunApart() {
-    for (;; jobs_.Next()) {
-      MbarrierWait(SharedAddress(&shared_.q_full[q_.index]), q_.parity);
-      const Job& job = shared_.jobs[jobs_.index];
-      if (job.kind == Job::kEnd) break;
-      if (job.kind == Job::kCareful) {
-        Do<true>(job);
-      } else if (job.kind == Job::kPause) {
-        LetGoOfQueries();
-      } else if constexpr (!S::kJoined) {
-        Do<false>(job);
-      }
-      Release(shared_.job_empty[jobs_.index]);
-    }
-  }
-
-  // All jobs of the first pass, without a pause between them: the last P V of one runs beside the first Q K^T and
-  // softmax of the next, as within a job. `open`: that P V is still to come, and its job is the one before in the ring.
-  __device__ void RunJoined() {
-    Output o;
-    Probabilities p;
-    RowState state[2];
-    bool open = false;
-    for (;; jobs_.Next()) {
-      MbarrierWait(SharedAddress(&shared_.q_full[q_.index]), q_.parity);
-      const Job& job = shared_.jobs[jobs_.index];
-      const bool runs = job.kind == Job::kRun;
-      Sight sight{.full = {0, 0}, .high = -1, .low = 0};
-      if (runs) sight = FindWindows(job);
-      const bool sees = sight.low <= sight.high;
-      if (open && sees && sight.high == job.tiles - 1 && !job.zero_tail) {
-        Join(job, sight, p, state, o);
-      } else {
-        // The next tile of V is that of the job before.
-        if (open) {
-          AddLastValues(p, o);
-          Close(Before(), state, o);
-        }
-        open = false;
-        if (!runs) break;
-        Clear(state, o);
-        if (job.zero_tail) ZeroTail(job);
-        if (!sees) LetGoOfQueries();
-        for (int tile = job.tiles - 1; tile > sight.high; --tile) Skip(sees || tile > 0);
-        if (!sees) {
-          Close(jobs_.index, state, o);
-          continue;
-        }
-        Begin(job, sight, p, state);
-      }
-      GoOn(job, sight, p, state, o);
-      open = sight.low == 0;
-      if (!open) {
-        AddLastValues(p, o);
-        for (int tile = sight.low; tile > 0; --tile) Skip(true);
-        Close(jobs_.index, state, o);
-      }
-    }
-  }
-  __device__ unsigned Before() const { return (jobs_.index + kJobs - 1) % kJobs; }
-
-  __device__ void Join(const Job& job, const Sight& sight, Probabilities& p, RowState (&state)[2], Output& o) {
-    Scores s;
-    float shrink[2];
-    IssueScores(s);
-    IssueValues(p, o);
-    WgmmaWait<1>();
-    FenceRegisters(s);
-    LetGoOfKeys();
-    if (sight.high == sight.low) LetGoOfQueries();
-    RowState next[2] = {{-KERND_INFINITY, 0.0f}, {-KERND_INFINITY, 0.0f}};
-    Logits(sight.full, KeyOf(job, sight.high), s);
-    Maxima(s, next, shrink);
-    Exponentials(shrink, s, next);
-    WgmmaWait<0>();
-    FenceRegisters(o);
-    FenceRegisters(p);
-    LetGoOfValues();
-    Pack(s, p);
-    Close(Before(), state, o);
-    Clear(state, o);
-    state[0] = next[0];
-    state[1] = next[1];
-  }
-
-  // Job number `place` of the ring has its results.
-  __device__ void Close(unsigned place, const RowState (&state)[2], Output& o) {
-    const Job& job = shared_.jobs[place];
-    Suspect(job, o);
-    Finish(job, state, o);
-    Release(shared_.job_empty[place]);
-  }
-  __device__ static void Clear(RowState (&state)[2], Output& o) {
-#pragma unroll
-    for (unsigned n = 0; n < kColumns; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
-    state[0] = state[1] = {-KERND_INFINITY, 0.0f};
-  }
-  __device__ void Suspect(const Job& job, const Output& o) {
-    if (FiniteWhereLive(job, o)) return;
-    atomicOr(&shared_.suspects[job.ordinal / 32 % kSuspectWords], 1u << (job.ordinal % 32));
-  }
-
   // Leaves in shared memory what the lane's two rows see.
   __device__ Sight FindWindows(const Job& job) const {
     const auto window = [&](unsigned row) {
@@ -157,8 +65,9 @@ class Consumer {
   template <bool kCareful>
   __device__ void Do(const Job& job) {
     Output o;
-    RowState state[2];
-    Clear(state, o);
+#pragma unroll
+    for (unsigned n = 0; n < kColumns; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0;
+    RowState state[2] = {{-KERND_INFINITY, 0.0f}, {-KERND_INFINITY, 0.0f}};
     if (job.tiles > 0) {
       const Sight sight = FindWindows(job);
       if constexpr (kCareful) {
@@ -178,7 +87,11 @@ class Consumer {
           for (int tile = sight.low; tile > 0; --tile) Skip(true);
         }
       }
-      if constexpr (!kCareful) Suspect(job, o);
+      if constexpr (!kCareful) {
+        if (!FiniteWhereLive(job, o)) {
+          atomicOr(&shared_.suspects[job.ordinal / 32 % kSuspectWords], 1u << (job.ordinal % 32));
+        }
+      }
     } else {
       LetGoOfQueries();
     }
@@ -226,15 +139,8 @@ class Consumer {
 
   // Q K^T of a tile, then P V of the tile before, whose end the softmax need not wait for.
   __device__ void AttendOverlapped(const Job& job, const Sight& sight, RowState (&state)[2], Output& o) {
-    Probabilities p;
-    Begin(job, sight, p, state);
-    GoOn(job, sight, p, state, o);
-    AddLastValues(p, o);
-  }
-
-  // P of the first tile.
-  __device__ void Begin(const Job& job, const Sight& sight, Probabilities& p, RowState (&state)[2]) {
     Scores s;
+    Probabilities p;
     float shrink[2];
     IssueScores(s);
     WgmmaWait<0>();
@@ -245,11 +151,6 @@ class Consumer {
     Maxima(s, state, shrink);
     Exponentials(shrink, s, state);
     Pack(s, p);
-  }
-  // P of the last tile, and O but for it.
-  __device__ void GoOn(const Job& job, const Sight& sight, Probabilities& p, RowState (&state)[2], Output& o) {
-    Scores s;
-    float shrink[2];
 #pragma unroll 1
     for (int tile = sight.high - 1; tile >= sight.low; --tile) {
       if constexpr (S::kPingPong) NamedSync(kTurn + group_, kTurnThreads);
@@ -270,8 +171,6 @@ class Consumer {
       Rescale(shrink, o);
       Pack(s, p);
     }
-  }
-  __device__ void AddLastValues(Probabilities& p, Output& o) {
     IssueValues(p, o);
     WgmmaWait<0>();
     FenceRegisters(o);

@@ -24,15 +24,13 @@ __device__ inline Window WindowOf(const AttentionParams& p, const AttentionSeque
 
 // What a block is made of. kGroups: warpgroups that compute, 64 rows each. kOverlap: the softmax of a tile runs beside
 // Q K^T of the next and P V of its own. kPingPong: one warpgroup at a time issues products (with kOverlap) or takes
-// exponentials (without). kQ: buffers of Q; kStages: of K, and as many of V. kJoined: the last P V of a job runs beside
-// the first softmax of the next (with kOverlap).
+// exponentials (without). kQ: buffers of Q; kStages: of K, and as many of V.
 template <DataType kType_, unsigned kD_, unsigned kDv_, unsigned kKeys_, unsigned kGroups_, bool kOverlap_,
-          bool kPingPong_, unsigned kQ_ = 2, unsigned kStages_ = 2, bool kJoined_ = false>
+          bool kPingPong_, unsigned kQ_ = 2, unsigned kStages_ = 2>
 struct Shape {
   static constexpr DataType kType = kType_;
   static constexpr unsigned kD = kD_, kDv = kDv_, kKeys = kKeys_, kGroups = kGroups_, kQ = kQ_, kStages = kStages_;
-  static constexpr bool kOverlap = kOverlap_, kPingPong = kPingPong_, kJoined = kJoined_;
-  static_assert(kOverlap || !kJoined);
+  static constexpr bool kOverlap = kOverlap_, kPingPong = kPingPong_;
   static constexpr unsigned kRows = 64 * kGroups, kComputing = kWarpgroup * kGroups, kThreads = kWarpgroup + kComputing;
   static constexpr unsigned kSlabs = (kD + 63) / 64, kValueSlabs = (kDv + 63) / 64;  // of 64 channels
   // Of the 65536 registers of an SM; what the producer gives back is for the others.
@@ -57,8 +55,8 @@ struct Job {
 // sake gets the same bits again.
 inline constexpr unsigned kSuspectWords = 32;
 
-// The one that is computed, the one before it, whose results may be still to come (kJoined), and the one after it,
-// which is prepared meanwhile.
+// A slow warpgroup's, the one after it, which others are at already, and a third, which is prepared meanwhile: its
+// first tiles may be on their way before the slow one has written its results.
 inline constexpr unsigned kJobs = 3;
 
 template <typename S>
