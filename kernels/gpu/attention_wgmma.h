@@ -46,8 +46,11 @@ KERND_HOST_DEVICE inline WgmmaPieces WgmmaPair(const AttentionPlan& plan, std::i
 struct WgmmaKernel {
   unsigned rows = 0, keys = 0;  // of a tile; a row's bits depend on `keys`
   std::size_t shared_bytes = 0;
-  // As many heads as the L2 holds take turns, each with a piece, not all pieces of a head after the other. Only a bench
-  // wants it: of neighbouring blocks each reads other keys then.
+  // As many heads as the L2 holds take turns, each with a piece, not all pieces of a head after the other, in which
+  // neighbouring blocks read the same keys. Of K and V an SM reads 4096 bytes for each clock of its tensor cores by a
+  // tile's rows, 32 with 128 rows, whatever the channels, and 21 with 192. Measured on an H200, in sections and not, in
+  // TFLOP/s at L1024 and L16384: 192 rows (D64) 409, 504 and 387, 459; 128 rows (D128) 495, 613 and 522, 668, (D256)
+  // 580, 692 and 616, 721. So 192 rows take them; D96 and D192 have 128, and were not measured.
   bool sections = false;
   absl::Status (*load)() = nullptr;
   absl::Status (*launch)(const WgmmaLaunch&, unsigned blocks, Stream) = nullptr;

@@ -49,6 +49,7 @@ WgmmaKernel KernelOf() {
   return {.rows = S::kRows,
           .keys = S::kKeys,
           .shared_bytes = kBytes,
+          .sections = S::kGroups == 3,
           .load = [] { return AllowSharedMemory(AttentionWgmma<S>, kBytes); },
           .launch =
               [](const WgmmaLaunch& launch, unsigned blocks, Stream stream) {
