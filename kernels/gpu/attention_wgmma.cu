@@ -1,23 +1,20 @@
 // Attention on Hopper's tensor cores: F16 and BF16, wgmma on tiles that bulk copies (TMA) bring, warps in roles.
-// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that share
-// a
-//   kv head, as many of them to a tile as the largest power of two that divides the group.
-// Roles: a warpgroup of which one thread finds jobs ahead of time and another copies, 32 or 40 registers a thread; two
-// or
-//   three that compute 64 rows each, 232 or 160: S, P and O stay in registers, from which O is written. Q K^T of a tile
-//   runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns at
-//   issuing products. Each skips tiles of which its rows see nothing.
+// Tile: 128 rows by 128 keys (D64: 192 rows; D192 and D256: fewer keys). A row: a query of one of the heads that
+//   share a kv head, as many of them to a tile as the largest power of two that divides the group.
+// Roles: a warpgroup of which one thread finds jobs ahead of time and another copies, 32 or 40 registers a thread;
+//   two or three that compute 64 rows each, 232 or 160: S, P and O stay in registers, from which O is written. Q K^T of
+//   a tile runs beside the softmax of the tile after it (attention_wgmma_consumer.cuh), and the warpgroups take turns
+//   at issuing products. Each skips tiles of which its rows see nothing.
 // Shared memory: two buffers of Q (one past 128 channels), free again after a job's last Q K^T; rings of two tiles of K
 //   and V, swizzled over 128 bytes. D128: 192 KiB and one block an SM, which goes on from job to job; of causal rows it
 //   gets a long and a short one at a time.
 // Values that are not finite: attention_wgmma_care.cuh.
 // Limits: no mask, bias or slopes; channels and strides are multiples of 8; positions below 2^31; code for SM 9.0
-// alone.
-//   Channels are padded by what copies leave out, to 64, 96, 128, 192 (V to 128 or 192) or 256.
+//   alone. Channels are padded by what copies leave out, to 64, 96, 128, 192 (V to 128 or 192) or 256.
 // Time, for D128 on an H200: products take 2048 clocks of a tile's 128 x 128 scores, exponentials 1024 and what else
 // the softmax is about 700 of issue, all of which must hide behind the products: at most 132 SMs x 1.7 GHz x 4096 FLOP
-// a clock = 920 TFLOP/s. Measured: 664 full at L16384, about 2800 clocks a tile; 486 at L1024, where a job's first
-// scores, last products and results add some 8000 to its eight tiles.
+// a clock = 920 TFLOP/s. Measured: 668 full at L16384, about 2800 clocks a tile; 522 at L1024, where a job's first
+// scores, last products and results add some 5000 to its eight tiles.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -127,16 +124,18 @@ absl::Status Load(const DeviceInfo& device) {
   return absl::OkStatus();
 }
 
-// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md): clocks for
-// each score, and for each tile of rows those in which products wait for its first scores and its last results. Few
-// tiles leave SMs idle, as nothing is cut along the keys.
+// The larger of the times for arithmetic and for reading K and V, fitted to an H200 (kernels/README.md) within 11 %:
+// clocks for each score, and for each tile of rows those in which products wait for its first scores and its last
+// results; and what of reading and writing all operands once nothing hides. Few tiles leave SMs idle, as nothing is cut
+// along the keys.
 double Estimate(const AttentionProblem& p, const AttentionGeometry& g, const DeviceInfo& device) {
-  constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.6, kClocksOfTile = 9500;
+  constexpr double kLaunchMicroseconds = 8, kShareOfMemory = 0.6, kClocksOfTile = 4000, kExposed = 0.63;
   const std::int64_t rows = KernelFor(p.q.dtype, g).rows;
   const double channels = static_cast<double>(g.head_dim + g.v_head_dim);
-  double keys = 0, tiles = 0, scores = 0;
+  double queries = 0, keys = 0, tiles = 0, scores = 0;
   for (const AttentionSequence& s : g.sequences) {
     const auto of_sequence = static_cast<double>((s.q_length * g.heads_per_kv + rows - 1) / rows * g.kv_heads);
+    queries += static_cast<double>(s.q_length);
     keys += static_cast<double>(s.kv_length);
     tiles += of_sequence;
     scores += of_sequence * static_cast<double>(rows * s.kv_length);
@@ -145,9 +144,10 @@ double Estimate(const AttentionProblem& p, const AttentionGeometry& g, const Dev
   if (g.window_left || g.window_right) scores = std::max(VisibleScores(g), scores / 2);
   const double clocks = scores * (1.25 * channels + 85) / 2048 + tiles * kClocksOfTile;
   const double rate = std::clamp<double>(tiles, 1, device.multiprocessors) * (device.clock_khz * 1e-3);
-  const double bytes = keys * static_cast<double>(g.kv_heads) * channels * 2;
-  return kLaunchMicroseconds +
-         std::max(clocks / rate, bytes / (kShareOfMemory * static_cast<double>(device.memory_bytes_per_second) * 1e-6));
+  const double bytes = static_cast<double>(device.memory_bytes_per_second) * 1e-6;  // in a microsecond
+  const double of_kv = keys * static_cast<double>(g.kv_heads) * channels * 2 / bytes;
+  const double of_qo = queries * static_cast<double>(g.q_heads) * channels * 2 / bytes;
+  return kLaunchMicroseconds + std::max(clocks / rate + kExposed * (of_kv + of_qo), of_kv / kShareOfMemory);
 }
 
 template <DataType kType>
