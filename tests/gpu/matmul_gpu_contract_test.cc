@@ -110,7 +110,7 @@ TEST_F(MatmulGpuInvariance, RowsDoNotDependOnTheirCompany) {
 // A device that few rows leave idle, so that they would be cut along K, and many would not.
 TEST_F(MatmulGpuInvariance, FewRowsDoNotDependOnTheirCompany) {
   device_.multiprocessors = 1;
-  ForEachRow(150, 40, 700, [&](const MatmulVariant& row, const Case& c) {
+  ForEachRow(150, 40, 2100, [&](const MatmulVariant& row, const Case& c) {
     ExpectRowsDoNotDependOnTheirCompany(row, c, {{1, 1}, {1, 33}, {3, 50}});
   });
 }
