@@ -84,9 +84,8 @@ MmaPlan MmaPlanOf(MmaPath path, const MmaTile& tile, const MatmulProblem& p, con
   const auto b = b_straight ? plan.b : Packed(plan.b, g.n, g.k, element, g.batch_shape);
   if (IsAsync(path) && a && b) {
     const double compute = Products(p, g) / RateOf(path, device);
-    const double passes =
-        kLtPassMicroseconds * (!a_straight + !b_straight) +
-        MemoryMicroseconds(2 * (static_cast<double>(a->bytes) + static_cast<double>(b->bytes)), device);
+    const double passes = kLtPassMicroseconds * (!a_straight + !b_straight) +
+                          PassMicroseconds(device, 2 * (static_cast<double>(a->bytes) + static_cast<double>(b->bytes)));
     if (passes < compute / kByElements - compute) plan.a = *a, plan.b = *b;
   }
   plan.b.at = plan.a.bytes;
@@ -104,6 +103,7 @@ double MmaMicroseconds(MmaPath path, int tile, const MatmulProblem& p, const Mat
   if (p.numerics == Numerics::kBatchInvariant) return 1 + place;
   // Beside cuBLASLt's: from the begin to the end of a 256^3, 2 more.
   constexpr double kLaunch = kLtCallMicroseconds + 2;
+  constexpr double kSums = 2;                                // passes that the one with the sums takes the time of
   constexpr double kOfTile[kMmaTiles] = {0.33, 0.67, 1, 1};  // of the rate
 
   int first = 0;
@@ -125,10 +125,9 @@ double MmaMicroseconds(MmaPath path, int tile, const MatmulProblem& p, const Mat
       waves * together * t.m * t.n * std::min(k, static_cast<double>(plan.splits.k_per_split)) / rate;
   const double bytes =
       batch * ((m + n) * k * static_cast<double>(element) + m * n * static_cast<double>(ElementBytes(g.output_dtype)));
-  double passes = kLtPassMicroseconds * (plan.a.packed + plan.b.packed + plan.sums.needed);
-  passes += MemoryMicroseconds(2 * (static_cast<double>(plan.a.bytes) + static_cast<double>(plan.b.bytes) +
-                                    static_cast<double>(plan.sums.workspace_bytes)),
-                               device);
+  double passes = kLtPassMicroseconds * (plan.a.packed + plan.b.packed + plan.sums.needed * kSums);
+  passes += PassMicroseconds(device, 2 * (static_cast<double>(plan.a.bytes) + static_cast<double>(plan.b.bytes) +
+                                          static_cast<double>(plan.sums.workspace_bytes)));
   return (kLaunch + std::max(compute, MemoryMicroseconds(bytes, device)) + passes) * (1 + 0.25 * place);
 }
 

@@ -315,6 +315,13 @@ TEST(LtRecipe, CrookedRowsArePackedWhenThatPays) {
   EXPECT_EQ(large.call.k, 4096);
   EXPECT_EQ(large.call.ldd, 4112);
   EXPECT_EQ(large.sums_bytes, std::int64_t{4096} * 4112 * 2) << "rounded once, and only moved after";
+  // K in whole chunks only if both are packed, B too though it is aligned; where K lies across both, it may be crooked.
+  const LtRecipe crooked_k = RecipeOf(Plain(DataType::kBF16, 300, 7000, 500));
+  EXPECT_TRUE(crooked_k.a.packed && crooked_k.b.packed && !crooked_k.finish);
+  EXPECT_EQ(crooked_k.call.k, 512);
+  MatmulProblem across = Plain(DataType::kBF16, 304, 7000, 500);
+  across.transpose_a = true, across.a = Spec(DataType::kBF16, {500, 304});
+  EXPECT_FALSE(RecipeOf(across).a.packed || RecipeOf(across).b.packed);
   const LtRecipe small = RecipeOf(Plain(DataType::kBF16, 17, 19, 15));
   EXPECT_FALSE(small.a.packed || small.b.packed);
 }
@@ -505,15 +512,15 @@ TEST(GpuTable, BatchInvariantProblemsGetTensorCores) {
 }
 
 #ifdef KERND_WITH_GPU_TABLE
-// What the models of the rows say, whether cuBLASLt is there or not.
-std::string QuickestOf(const MatmulProblem& p, const DeviceInfo& device) {
+// What the models of the rows say: whether cuBLASLt is there or not, or as if it were not.
+std::string QuickestOf(const MatmulProblem& p, const DeviceInfo& device, bool with_lt = true) {
   const MatmulGeometry g = *Validate(p);
   std::string name;
   double least = 0;
   for (const MatmulVariant& row : MatmulVariants()) {
     if (row.info.dtypes[0] != p.a.dtype || row.min_sm > device.sm) continue;
     const bool lt = row.info.name.ends_with("_lt_heuristic");
-    if (!lt && !row.why_not(p, g, device).empty()) continue;
+    if (lt ? !with_lt : !row.why_not(p, g, device).empty()) continue;
     const double time = row.estimate(p, g, device);
     if (!name.empty() && time >= least) continue;
     name = row.info.name;
@@ -523,21 +530,50 @@ std::string QuickestOf(const MatmulProblem& p, const DeviceInfo& device) {
 }
 #endif
 
-// As an H200 had it: aligned problems are the library's, whose passes after them cost more than an own epilogue.
+// As an H200 had it, B [K, N] and [N, K]: aligned problems are the library's, whose passes after them cost more than an
+// own epilogue, and so do its passes before where only wgmma takes B as it lies.
 TEST(GpuTable, TheQuickestOnHopper) {
 #ifdef KERND_WITH_GPU_TABLE
   DeviceInfo device = kDevice;
   device.shared_memory_optin = 227 << 10;
-  for (const std::int64_t side : {1024, 2048, 4096, 8192}) {
-    MatmulProblem p = Plain(DataType::kBF16, side, side, side);
-    EXPECT_EQ(QuickestOf(p, device), "matmul_bf16_lt_heuristic") << side;
-    p.activation = Activation::kGelu;
-    if (side < 4096) continue;
-    EXPECT_EQ(QuickestOf(p, device), "matmul_bf16_sm90_wgmma_128x256x64") << side;
-  }
-  EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, 256, 8192, 8192), device), "matmul_bf16_lt_heuristic");
-  for (const std::int64_t m : {1, 8, 17}) {
-    EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, m, 4096, 4096), device), "matmul_bf16_sm80_skinny") << m;
+  const std::string lt = "lt_heuristic", skinny = "sm80_skinny", high = "sm90_wgmma_128x128x64",
+                    wide = "sm90_wgmma_128x256x64";
+  struct Expected {
+    std::int64_t m, n, k;
+    std::string of_all, own;  // own: without cuBLASLt; empty: was not compared
+    bool b_along_k = false;
+  };
+  for (const Expected& e : std::vector<Expected>{{512, 512, 512, lt, ""},
+                                                 {1000, 1000, 1000, lt, high},
+                                                 {1000, 1000, 1000, lt, high, true},
+                                                 {1024, 1024, 1024, lt, high},
+                                                 {2048, 2048, 2048, lt, wide},
+                                                 {4096, 4096, 4096, lt, wide},
+                                                 {8192, 8192, 8192, lt, wide},
+                                                 {8192, 8192, 8192, lt, wide, true},
+                                                 {256, 8192, 8192, lt, high, true},
+                                                 {4096, 4097, 4095, lt, wide},
+                                                 {300, 7000, 500, wide, wide},
+                                                 {300, 7000, 500, lt, wide, true},
+                                                 {1, 4096, 4096, lt, skinny},
+                                                 {8, 4096, 4096, lt, skinny},
+                                                 {16, 4096, 4096, lt, skinny},
+                                                 {17, 4096, 4096, lt, skinny},
+                                                 {17, 4096, 4096, lt, skinny, true}}) {
+    for (const DataType type : {DataType::kF16, DataType::kBF16}) {
+      MatmulProblem p = Plain(type, e.m, e.n, e.k);
+      if (e.b_along_k) p.transpose_b = true, p.b = Spec(type, {e.n, e.k});
+      const std::string prefix = "matmul_" + std::string(Token(type)) + "_";
+      SCOPED_TRACE(prefix + std::to_string(e.m) + "x" + std::to_string(e.n) + "x" + std::to_string(e.k));
+      EXPECT_EQ(QuickestOf(p, device), prefix + e.of_all);
+      if (!e.own.empty()) {
+        EXPECT_EQ(QuickestOf(p, device, /*with_lt=*/false), prefix + e.own);
+      }
+      p.activation = Activation::kGelu;
+      if (e.m == e.n && e.m >= 4096) {
+        EXPECT_EQ(QuickestOf(p, device), prefix + wide);
+      }
+    }
   }
   device.sm = 80;
   EXPECT_EQ(QuickestOf(Plain(DataType::kBF16, 4096, 4096, 4096), device), "matmul_bf16_lt_heuristic");
