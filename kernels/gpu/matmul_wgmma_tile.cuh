@@ -88,7 +88,8 @@ WgmmaMatmulKernel KernelFor(const WgmmaLayout& layout) {
 template <DataType kType, int kIndex>
 WgmmaMatmulKernel WgmmaMatmulKernelOf(const WgmmaLayout& layout) {
   constexpr MmaTile kTile = kWgmmaTile[kIndex];
-  return matmul_wgmma::KernelFor<kType, kTile.n, kTile.stages>(layout);
+  // Products of their own for narrow tiles: of 128 columns, a narrow one saves half at most.
+  return matmul_wgmma::KernelFor<kType, kTile.n, kTile.stages, 1, kTile.n == 256>(layout);
 }
 
 }  // namespace kernd::gpu
