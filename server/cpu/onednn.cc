@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <cstdlib>
 #include <list>
 #include <map>
 #include <mutex>
@@ -16,8 +17,18 @@ namespace {
 
 constexpr std::size_t kMaxPrimitives = 256;  // some 100 KiB each, most of it generated code
 
+// Without AMX, unless ONEDNN_MAX_CPU_ISA says otherwise: 2.6.3 dies of an illegal instruction in its code for AMX (seen
+// with I8, [257, 127] x [127, 33]). To be said before the first primitive is made.
+void LeaveOutAmx() {
+  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return;
+  (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);  // no limit of a machine that has less
+}
+
 const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine engine = [] {
+    LeaveOutAmx();
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return engine;
 }
 
