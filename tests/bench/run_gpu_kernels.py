@@ -132,15 +132,17 @@ def main():
     args = parser.parse_args()
     results_file.RESULTS.mkdir(exist_ok=True)
     log = Log(results_file.RESULTS / f"{args.machine}-kernels.log")
-    results, machine = [], {}
+    results, machine, out = [], {}, None
     for operation, suite in (QUICK if args.quick else FULL).items():
         own = own_rows(operation, suite, args, log, machine)
         torch = torch_rows(operation, list(own), args, log) if own else {}
         results += results_of(own, torch)
+        if results:  # after each, so that a run that is cut off leaves what it had
+            out = results_file.write(args.machine, "kernels", machine["build"], results, gpu=machine["gpu"],
+                                     driver=machine["driver"])
     if not results:
         log("nothing could be measured")
         return 1
-    out = results_file.write(args.machine, "kernels", machine["build"], results, gpu=machine["gpu"], driver=machine["driver"])
     for row in results:
         peer = f" {row['peer']} {row['peer_value']:.4g}  ratio {row['ratio']:.2f}" if "peer" in row else ""
         log(f"{row['name']:52} {row['value']:12.4g} {row['unit']:4}{peer}")
