@@ -15,10 +15,11 @@ kernd_test(gpu_backend_test unit
   DEPS kernd_fake_gpu)
 
 # What is decided before there is a GPU; the table's own rows only where they are built.
-kernd_test(gpu_choose_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_choose_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_mma_plan_test.cc
+kernd_test(gpu_choose_test unit SRCS ${CMAKE_CURRENT_LIST_DIR}/gpu_choose_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_lt_recipe_test.cc
+  ${CMAKE_CURRENT_LIST_DIR}/gpu_mma_plan_test.cc ${CMAKE_CURRENT_LIST_DIR}/gpu_plan_cache_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/gpu_wgmma_plan_test.cc
   DEPS kernd_gpu_choice)
 if(TARGET kernd_gpu_kernels)
+  target_sources(gpu_choose_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/gpu_table_test.cc)
   target_link_libraries(gpu_choose_test PRIVATE kernd_gpu_kernels)
-  target_compile_definitions(gpu_choose_test PRIVATE KERND_WITH_GPU_TABLE)
 endif()
