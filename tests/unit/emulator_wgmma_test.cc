@@ -182,22 +182,19 @@ TEST_F(EmulatorHopperDeathTest, WgmmaMisuse) {
                  Multiply(d, a);
                }),
                "without wgmma.fence");
-  EXPECT_DEATH(RunWgmma([](float* d, std::uint32_t* a) {
-                 WgmmaFence();
-                 Multiply(d, a);
-                 WgmmaCommit();
-                 d[3] = 0;
-                 WgmmaWait(0);
-               }),
-               "registers of wgmma were written");
-  EXPECT_DEATH(RunWgmma([](float* d, std::uint32_t* a) {
-                 WgmmaFence();
-                 Multiply(d, a);
-                 WgmmaCommit();
-                 a[1] = 0;
-                 WgmmaWait(0);
-               }),
-               "registers of wgmma were written");
+  // Its registers are not to be touched before the wait.
+  const auto touched = [](void (*touch)(float* d, std::uint32_t* a)) {
+    RunWgmma([touch](float* d, std::uint32_t* a) {
+      WgmmaFence();
+      Multiply(d, a);
+      WgmmaCommit();
+      touch(d, a);
+      WgmmaWait(0);
+    });
+  };
+  touched([](float*, std::uint32_t*) {});
+  EXPECT_DEATH(touched([](float* d, std::uint32_t*) { d[3] = 0; }), "registers of wgmma were written");
+  EXPECT_DEATH(touched([](float*, std::uint32_t* a) { a[1] = 0; }), "registers of wgmma were written");
   EXPECT_DEATH(RunWgmma([](float* d, std::uint32_t* a) {
                  WgmmaFence();
                  Multiply(d, a);
